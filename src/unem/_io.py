@@ -1,0 +1,73 @@
+"""Writing files so that a reader never meets half of one."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from unem.errors import InputError
+
+__all__ = ["read_json", "write_aside", "write_json"]
+
+
+@contextmanager
+def write_aside(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary path beside ``path``; rename it into place on success, remove it on any failure.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> target = pathlib.Path(tempfile.mkdtemp()) / "a.txt"
+        >>> with write_aside(target) as aside:
+        ...     _ = aside.write_text("whole")
+        >>> target.read_text()
+        'whole'
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise InputError(f"cannot write {target}: it is a folder, a file name was expected")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+        os.close(handle)
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {error.strerror or error}") from error
+    aside = Path(name)
+    try:
+        yield aside
+        os.chmod(aside, 0o666 & ~_umask())  # mkstemp makes private files; give it the usual permissions
+        with open(aside, "rb") as written:
+            os.fsync(written.fileno())
+        os.replace(aside, target)
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {error.strerror or error}; nothing was left behind") from error
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def write_json(path: str | os.PathLike[str], value: Any) -> None:
+    """Write ``value`` as readable JSON, whole or not at all."""
+    with write_aside(path) as aside:
+        aside.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_json(path: str | os.PathLike[str], what: str) -> Any:
+    """Read JSON, or say which file is not ``what`` it should be."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{what} {os.fspath(path)!r} does not exist") from None
+    except OSError as error:
+        raise InputError(f"cannot read {what} {os.fspath(path)!r}: {error.strerror or error}") from error
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InputError(f"{os.fspath(path)!r} is not {what}: it is not JSON ({error})") from error

@@ -1,0 +1,21 @@
+"""p(z | θ_k): one file per law, behind one small contract."""
+
+from unem.classmodels.base import ClassModel
+from unem.classmodels.dirichlet import Dirichlet
+from unem.classmodels.gaussian import Gaussian
+from unem.errors import InputError
+
+__all__ = ["ClassModel", "Dirichlet", "Gaussian", "by_name"]
+
+
+def by_name(name: str) -> ClassModel:
+    """The law with its default settings.
+
+    Example:
+        >>> by_name("gaussian")
+        Gaussian(proportion_floor=1e-06)
+    """
+    laws: dict[str, type[ClassModel]] = {"gaussian": Gaussian, "dirichlet": Dirichlet}
+    if name not in laws:
+        raise InputError(f"law: expected one of {', '.join(laws)}, got {name!r}")
+    return laws[name]()

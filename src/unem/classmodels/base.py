@@ -1,0 +1,71 @@
+"""The contract between the EM loop and a law."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import fields
+from typing import Any, ClassVar, Literal, Self
+
+from jaxtyping import Float
+from torch import Tensor
+
+from unem.task import Task
+
+__all__ = ["ClassModel", "Scale", "Statistics"]
+
+Scale = float | Tensor
+Inputs = Literal["features", "similarities"]
+
+
+class Statistics:
+    """What the loop needs of a batch of tasks; a dataclass of tensors with a leading task dimension."""
+
+    def __getitem__(self, index: Any) -> Self:
+        """The statistics of some of the tasks."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        return type(self)(**{k: v[index] if isinstance(v, Tensor) and v.ndim else v for k, v in values.items()})
+
+    def num_bytes(self) -> int:
+        """Memory held, for deciding what can be kept."""
+        values = (getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]
+        return sum(v.nbytes for v in values if isinstance(v, Tensor))
+
+
+class ClassModel(ABC):
+    """A law p(z | θ_k) as four verbs; the EM loop knows nothing else about it.
+
+    ``prepare`` runs once per task, whatever is done with it afterwards; ``scaled`` applies the feature scale T_z; then
+    ``start``, and in each layer ``m_step`` and ``log_prob``.
+    """
+
+    name: ClassVar[str]
+    inputs: ClassVar[Inputs]
+    """What the features are: embeddings, or similarities to the classes' texts."""
+    proportion_floor: float
+    """ε in ln(π_k + ε)."""
+
+    @abstractmethod
+    def prepare(self, task: Task) -> Any:
+        """Statistics that do not depend on the feature scale."""
+
+    @abstractmethod
+    def scaled(self, statistics: Any, feature_scale: Scale) -> Any:
+        """Statistics of the features scaled by T_z."""
+
+    @abstractmethod
+    def start(self, statistics: Any) -> Float[Tensor, "task query class"] | None:
+        """First assignments u⁽⁰⁾; ``None`` when the support alone starts the loop."""
+
+    @abstractmethod
+    def m_step(self, statistics: Any, assignments: Float[Tensor, "task query class"] | None, previous: Any) -> Any:
+        """θ that maximises the likelihood of support and softly assigned queries."""
+
+    @abstractmethod
+    def log_prob(self, statistics: Any, parameters: Any) -> Float[Tensor, "task query class"]:
+        """ln p(z_n | θ_k), up to terms that do not depend on the class."""
+
+    @abstractmethod
+    def negative_log_likelihood(
+        self, statistics: Any, parameters: Any, assignments: Float[Tensor, "task query class"]
+    ) -> Float[Tensor, " task"]:
+        """ℒ(u, θ) of eq. 1 over support and query, all terms included; needed by traces only."""

@@ -1,0 +1,25 @@
+"""Errors that tell the user what to change."""
+
+from __future__ import annotations
+
+import warnings
+
+__all__ = ["InputError", "UnemWarning", "warn_once"]
+
+
+class InputError(ValueError):
+    """Something the user gave cannot be used; the message names the argument, what came and what was expected."""
+
+
+class UnemWarning(UserWarning):
+    """The result is valid, but the user should know how it came about."""
+
+
+_already_said: set[str] = set()
+
+
+def warn_once(message: str) -> None:
+    """Say something worth knowing one time in a process, not once per task."""
+    if message not in _already_said:
+        _already_said.add(message)
+        warnings.warn(message, UnemWarning, stacklevel=3)

@@ -1,0 +1,151 @@
+"""The numbers that steer generalized EM, as plain data: saved, printed, plotted, shipped as presets."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from unem._io import read_json, write_json
+from unem.errors import InputError
+
+__all__ = ["Schedule"]
+
+FORMAT = "unem-schedule/1"
+PerLayer = float | tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    r"""Class balance and temperature for each layer, and the feature scale.
+
+    A number is shared by all layers ("fixed"), a sequence has one value per layer ("adaptive").
+
+    Args:
+        class_balance: β = λ/|Q| ≥ 0, the weight of ln π_k in the assignments. 1 is EM, 0 is soft k-means. Storing β rather
+            than λ lets a schedule carry over to another query size; :meth:`lam` gives the paper's λ.
+        temperature: T ≥ 0, the softness of the assignments. 1 is EM; 0 is the limit of hard assignments.
+        feature_scale: T_z > 0: features are multiplied by it (Gaussian law), similarities before their softmax (Dirichlet).
+        layers: number of layers L; taken from the sequences when they are given.
+        law: ``"gaussian"`` or ``"dirichlet"`` when the schedule is meant for one of them.
+        provenance: where the numbers come from: what they were learned on, or a citation.
+
+    Example:
+        >>> schedule = Schedule(class_balance=(1.0, 5.0, 2.0), temperature=1.2, feature_scale=1.1)
+        >>> schedule.layers, schedule.lam(num_queries=75)
+        (3, (75.0, 375.0, 150.0))
+        >>> schedule.temperatures
+        (1.2, 1.2, 1.2)
+    """
+
+    class_balance: PerLayer = 1.0
+    temperature: PerLayer = 1.0
+    feature_scale: float = 1.0
+    layers: int = 0
+    law: str | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        balance = _per_layer(self.class_balance, "class_balance", lower=0.0)
+        temperature = _per_layer(self.temperature, "temperature", lower=0.0)
+        (scale,) = _as_tuple(self.feature_scale, "feature_scale")
+        if not (math.isfinite(scale) and scale > 0):
+            raise InputError(f"feature_scale: expected a finite number above 0, got {self.feature_scale!r}")
+        lengths = {len(v) for v in (balance, temperature) if isinstance(v, tuple)}
+        if len(lengths) > 1:
+            raise InputError(
+                "class_balance and temperature must have one value per layer each, or a single one; "
+                f"got {len(balance) if isinstance(balance, tuple) else 1} and "
+                f"{len(temperature) if isinstance(temperature, tuple) else 1}"
+            )
+        layers = lengths.pop() if lengths else (self.layers or 10)
+        if not isinstance(self.layers, int) or self.layers not in (0, layers) or layers < 1:
+            raise InputError(f"layers: expected {'a whole number of at least 1' if layers < 1 else layers}, got {self.layers!r}")
+        if self.law not in (None, "gaussian", "dirichlet"):
+            raise InputError(f"law: expected 'gaussian', 'dirichlet' or nothing, got {self.law!r}")
+        for name, value in (("class_balance", balance), ("temperature", temperature), ("feature_scale", scale)):
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "layers", layers)
+
+    @property
+    def class_balances(self) -> tuple[float, ...]:
+        """β of each layer."""
+        return _expand(self.class_balance, self.layers)
+
+    @property
+    def temperatures(self) -> tuple[float, ...]:
+        """T of each layer."""
+        return _expand(self.temperature, self.layers)
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether anything varies from layer to layer."""
+        return isinstance(self.class_balance, tuple) or isinstance(self.temperature, tuple)
+
+    def lam(self, num_queries: int) -> tuple[float, ...]:
+        """The paper's λ = β·|Q| of each layer."""
+        return tuple(beta * num_queries for beta in self.class_balances)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "law": self.law,
+            "layers": self.layers,
+            "class_balance": _plain(self.class_balance),
+            "temperature": _plain(self.temperature),
+            "feature_scale": self.feature_scale,
+            "provenance": dict(self.provenance),
+        }
+
+    @classmethod
+    def from_dict(cls, value: Any, source: str = "schedule") -> Schedule:
+        """The inverse of :meth:`to_dict`; ``source`` is named in messages."""
+        if not isinstance(value, Mapping) or value.get("format") != FORMAT:
+            found = value.get("format") if isinstance(value, Mapping) else type(value).__name__
+            raise InputError(f"{source} is not a schedule: expected format {FORMAT!r}, found {found!r}")
+        known = {"law", "layers", "class_balance", "temperature", "feature_scale", "provenance"}
+        missing = sorted({"class_balance", "temperature", "feature_scale"} - value.keys())
+        if missing:
+            raise InputError(f"{source} is not a whole schedule: {', '.join(missing)} missing")
+        try:
+            return cls(**{name: value[name] for name in known & value.keys() if value[name] is not None})
+        except InputError as error:
+            raise InputError(f"{source}: {error}") from None
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write readable JSON, whole or not at all."""
+        write_json(path, self.to_dict())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Schedule:
+        """Read what :meth:`save` wrote."""
+        return cls.from_dict(read_json(path, "schedule"), source=f"schedule {os.fspath(path)!r}")
+
+
+def _as_tuple(value: Any, name: str) -> tuple[float, ...]:
+    values = value if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
+    try:
+        return tuple(float(v) for v in values)
+    except (TypeError, ValueError):
+        raise InputError(f"{name}: expected a number or one number per layer, got {value!r}") from None
+
+
+def _per_layer(value: Any, name: str, lower: float) -> PerLayer:
+    values = _as_tuple(value, name)
+    if not values:
+        raise InputError(f"{name}: got an empty sequence, expected one value per layer")
+    for v in values:
+        if not (math.isfinite(v) and v >= lower):
+            raise InputError(f"{name}: expected finite numbers of at least {lower:g}, got {v}")
+    shared = not isinstance(value, Sequence)
+    return values[0] if shared else values
+
+
+def _expand(value: PerLayer, layers: int) -> tuple[float, ...]:
+    return value if isinstance(value, tuple) else (value,) * layers
+
+
+def _plain(value: PerLayer) -> float | list[float]:
+    return list(value) if isinstance(value, tuple) else value
