@@ -1,4 +1,59 @@
-from unem.classmodels import Dirichlet, Gaussian
-from unem.gem import gem
+"""Transductive few-shot classification on frozen features.
+
+A batch of unlabelled samples is classified *jointly* from a few labelled ones by generalized EM, with hyper-parameters that
+are learned on validation tasks instead of searched (UNEM, CVPR 2025).
+
+Example:
+    >>> import torch, unem
+    >>> labels = torch.arange(8).repeat_interleave(50)
+    >>> features = unem.FeatureSet(torch.eye(8)[labels] * 4 + torch.randn(400, 8), labels)
+    >>> result = unem.evaluate("em-gaussian", features, unem.Protocol(effective_classes=3), tasks=10, seed=1)
+    >>> 0 <= result.accuracy <= 100
+    True
+"""
+
+__version__ = "0.1.0"
+
+from unem.classmodels import ClassModel, Dirichlet, Gaussian
+from unem.errors import InputError, UnemWarning
+from unem.features import FeatureSet
+from unem.gem import Trace, gem
+from unem.presets import list_presets, load_schedule, preset
+from unem.sampling import Protocol, Sampler
 from unem.schedule import Schedule
-from unem.task import Task
+from unem.task import Prediction, Task
+from unem.unrolled import UNEM
+
+from unem.methods import GEMMethod, Method, create, list_methods, register  # isort: skip
+from unem.evaluation import Evaluation, evaluate  # isort: skip
+from unem.training import Epoch, TrainingConfig, train  # isort: skip
+
+__all__ = [
+    "UNEM",
+    "ClassModel",
+    "Dirichlet",
+    "Epoch",
+    "Evaluation",
+    "FeatureSet",
+    "GEMMethod",
+    "Gaussian",
+    "InputError",
+    "Method",
+    "Prediction",
+    "Protocol",
+    "Sampler",
+    "Schedule",
+    "Task",
+    "Trace",
+    "TrainingConfig",
+    "UnemWarning",
+    "create",
+    "evaluate",
+    "gem",
+    "list_methods",
+    "list_presets",
+    "load_schedule",
+    "preset",
+    "register",
+    "train",
+]

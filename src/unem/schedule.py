@@ -24,8 +24,9 @@ class Schedule:
     A number is shared by all layers ("fixed"), a sequence has one value per layer ("adaptive").
 
     Args:
-        class_balance: β = λ/|Q| ≥ 0, the weight of ln π_k in the assignments. 1 is EM, 0 is soft k-means. Storing β rather
-            than λ lets a schedule carry over to another query size; :meth:`lam` gives the paper's λ.
+        class_balance: β = λ/|Q|, the weight of ln π_k in the assignments. 1 is EM, 0 is soft k-means, a negative value (two
+            published ones) favours balance. Storing β rather than λ lets a schedule carry over to another query size;
+            :meth:`lam` gives the paper's λ.
         temperature: T ≥ 0, the softness of the assignments. 1 is EM; 0 is the limit of hard assignments.
         feature_scale: T_z > 0: features are multiplied by it (Gaussian law), similarities before their softmax (Dirichlet).
         layers: number of layers L; taken from the sequences when they are given.
@@ -48,7 +49,7 @@ class Schedule:
     provenance: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        balance = _per_layer(self.class_balance, "class_balance", lower=0.0)
+        balance = _per_layer(self.class_balance, "class_balance", lower=-math.inf)
         temperature = _per_layer(self.temperature, "temperature", lower=0.0)
         (scale,) = _as_tuple(self.feature_scale, "feature_scale")
         if not (math.isfinite(scale) and scale > 0):
@@ -138,7 +139,7 @@ def _per_layer(value: Any, name: str, lower: float) -> PerLayer:
         raise InputError(f"{name}: got an empty sequence, expected one value per layer")
     for v in values:
         if not (math.isfinite(v) and v >= lower):
-            raise InputError(f"{name}: expected finite numbers of at least {lower:g}, got {v}")
+            raise InputError(f"{name}: expected finite numbers{f' of at least {lower:g}' if lower > -math.inf else ''}, got {v}")
     shared = not isinstance(value, Sequence)
     return values[0] if shared else values
 

@@ -1,0 +1,163 @@
+"""Score a method on the tasks of a protocol."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+import unem
+from unem.drawing import TaskSource
+from unem.errors import InputError
+from unem.evaluation.metrics import CalibrationBins, interval95
+from unem.evaluation.resources import PeakMemory, tasks_per_batch
+from unem.features.store import FeatureSet
+from unem.methods.base import Method, create
+from unem.sampling import Protocol
+from unem.schedule import Schedule
+
+__all__ = ["Evaluation", "evaluate"]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How a method did; accuracies, intervals and calibration error are in percent.
+
+    Attributes:
+        accuracy: mean over tasks of the share of queries classified correctly.
+        interval: half width of its 95 % confidence interval over tasks.
+        per_task: accuracy of each task.
+        calibration_error: expected calibration error of the top-1 probabilities, 15 bins.
+        seconds_per_task: time spent in the method; drawing and gathering tasks not included.
+        peak_memory_mb: above what was held at the start.
+        settings: what determines the numbers: method, features, protocol, seed, versions.
+    """
+
+    accuracy: float
+    interval: float
+    per_task: Float[Tensor, " task"] = field(repr=False)
+    calibration_error: float
+    seconds_per_task: float
+    peak_memory_mb: float
+    settings: dict[str, Any] = field(repr=False)
+
+    def row(self, *, per_task: bool = False) -> dict[str, Any]:
+        """Plain values for a JSON file."""
+        row = {
+            **self.settings,
+            "accuracy": round(self.accuracy, 4),
+            "interval": round(self.interval, 4),
+            "calibration_error": round(self.calibration_error, 4),
+            "seconds_per_task": self.seconds_per_task,
+            "peak_memory_mb": round(self.peak_memory_mb, 1),
+        }
+        if per_task:
+            row["per_task"] = [round(v, 4) for v in self.per_task.tolist()]
+        return row
+
+
+def evaluate(
+    method: Method | str,
+    features: FeatureSet,
+    protocol: Protocol | None = None,
+    *,
+    query: FeatureSet | None = None,
+    tasks: int = 1000,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    batch_size: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Evaluation:
+    """Accuracy of a method over many tasks.
+
+    Args:
+        method: a method, or the name of a registered one.
+        features: where support (and query) images come from.
+        protocol: how tasks are drawn; the paper's (5 shots, 5 effective classes, 75 queries) when left out.
+        query: where query images come from, if elsewhere.
+        tasks: number of tasks; equal seeds give equal tasks, whatever the method.
+        device: where it runs.
+        batch_size: tasks handled at once; chosen from a memory budget when left out.
+        progress: called with (tasks done, tasks in all).
+
+    Example:
+        >>> import torch, unem
+        >>> labels = torch.arange(10).repeat_interleave(40)
+        >>> features = unem.FeatureSet(torch.eye(10)[labels] * 8 + torch.randn(400, 10), labels)
+        >>> result = evaluate("prototypes", features, unem.Protocol(queries=20), tasks=20)
+        >>> result.accuracy > 99
+        True
+    """
+    method = create(method) if isinstance(method, str) else method
+    protocol = protocol or Protocol()
+    if not isinstance(tasks, int) or tasks < 1:
+        raise InputError(f"tasks: expected a whole number of at least 1, got {tasks!r}")
+    if batch_size is not None and batch_size < 1:
+        raise InputError(f"batch_size: expected at least 1, got {batch_size}")
+    source = TaskSource(protocol, features, query, seed=seed, inputs=method.inputs, device=device)
+    batch_size = batch_size or tasks_per_batch(
+        source.num_classes, source.num_classes * protocol.shots, protocol.queries, source.num_features, device
+    )
+    correct, bins, seconds = [], CalibrationBins(), 0.0
+    with PeakMemory(device) as memory, torch.inference_mode():
+        for first in range(0, tasks, batch_size):
+            task, labels = source.batch(first, min(batch_size, tasks - first))
+            _wait_for(device)
+            began = time.perf_counter()
+            probabilities = method.predict(task).probabilities
+            _wait_for(device)
+            seconds += time.perf_counter() - began
+            confidence, predicted = probabilities.max(-1)
+            hits = predicted == labels
+            bins.add(confidence, hits)
+            correct.append(hits.double().mean(1).cpu())
+            if progress:
+                progress(min(first + batch_size, tasks), tasks)
+    per_task = 100 * torch.cat(correct)
+    return Evaluation(
+        accuracy=per_task.mean().item(),
+        interval=interval95(per_task),
+        per_task=per_task,
+        calibration_error=100 * bins.error(),
+        seconds_per_task=seconds / tasks,
+        peak_memory_mb=memory.bytes / 2**20,
+        settings=_settings(method, features, query, protocol, tasks, seed, device),
+    )
+
+
+def _wait_for(device: torch.device | str) -> None:
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize()
+
+
+def _settings(
+    method: Method,
+    features: FeatureSet,
+    query: FeatureSet | None,
+    protocol: Protocol,
+    tasks: int,
+    seed: int,
+    device: torch.device | str,
+) -> dict[str, Any]:
+    schedule = getattr(method, "schedule", None)
+    schedule = schedule() if isinstance(method, unem.UNEM) else schedule
+    return {
+        "method": method.name,
+        "schedule": schedule.to_dict() if isinstance(schedule, Schedule) else None,
+        "features": features.name,
+        "digest": features.digest,
+        "query_features": (query or features).name,
+        "classes": features.num_classes,
+        **{k: v for k, v in protocol.to_dict().items() if k != "query_classes"},
+        "query_classes": None if protocol.query_classes is None else list(protocol.query_classes),
+        "tasks": tasks,
+        "seed": seed,
+        "device": str(device),
+        "versions": {"unem": unem.__version__, "torch": torch.__version__, "python": platform.python_version()},
+    }

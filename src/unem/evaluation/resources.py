@@ -1,0 +1,78 @@
+"""Memory: what a run used, and how many tasks fit in a batch."""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+
+import torch
+
+__all__ = ["PeakMemory", "tasks_per_batch"]
+
+CPU_BUDGET = 192 << 20  # a batch this large keeps the cores busy; a larger one only leaves the caches
+CUDA_SHARE = 0.25
+
+
+def tasks_per_batch(
+    classes: int, support: int, queries: int, features: int, device: torch.device | str = "cpu", copies: int = 1
+) -> int:
+    """How many tasks to handle at once, so that neither K, |Q| nor the number of tasks decides the memory.
+
+    Args:
+        copies: how many layers' intermediate values are alive (training keeps them for the backward pass).
+    """
+    device = torch.device(device)
+    budget = CPU_BUDGET * (4 if copies > 1 else 1)
+    if device.type == "cuda":
+        budget = int(CUDA_SHARE * torch.cuda.mem_get_info(device)[0])
+    once = 3 * (support + queries) * features + 2 * queries * queries + 4 * classes * features
+    each_layer = 6 * queries * classes + 4 * classes * min(features, classes)
+    return max(1, budget // (4 * (once + copies * each_layer)))
+
+
+class PeakMemory:
+    """Peak memory above what was held at the start, in bytes: the GPU allocator's, or the process's resident memory.
+
+    Example:
+        >>> with PeakMemory("cpu") as memory:
+        ...     _ = torch.zeros(1000, 1000)
+        >>> memory.bytes >= 0
+        True
+    """
+
+    def __init__(self, device: torch.device | str) -> None:
+        self._device = torch.device(device)
+        self.bytes = 0
+
+    def __enter__(self) -> PeakMemory:
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self._device)
+            self._start = torch.cuda.memory_allocated(self._device)
+        else:
+            _reset_resident_peak()
+            self._start = _resident("VmRSS")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._device.type == "cuda":
+            self.bytes = torch.cuda.max_memory_allocated(self._device) - self._start
+        else:
+            self.bytes = max(0, _resident("VmHWM") - self._start)
+
+
+def _reset_resident_peak() -> None:
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        pass  # not Linux, or not allowed: the peak since the process started is then reported
+
+
+def _resident(field: str) -> int:
+    try:
+        for line in Path(f"/proc/{os.getpid()}/status").read_text().splitlines():
+            if line.startswith(field):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 if field == "VmHWM" else 0

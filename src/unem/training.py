@@ -1,0 +1,436 @@
+"""Learn a schedule on validation tasks."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+import unem
+from unem._io import write_aside
+from unem.classmodels.base import ClassModel
+from unem.drawing import TaskSource
+from unem.errors import InputError
+from unem.evaluation.resources import tasks_per_batch
+from unem.features.store import FeatureSet
+from unem.sampling import Protocol
+from unem.schedule import Schedule
+from unem.unrolled import LEARNABLE, UNEM
+
+__all__ = ["Epoch", "TrainingConfig", "train"]
+
+KEEP_BYTES = 2 << 30  # statistics of the training tasks are kept for all epochs when they fit here
+HELD_OUT_SEED = 0x5EED  # held-out tasks come from another sequence than the training tasks
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How a schedule is learned.
+
+    Start values that are ``None`` are chosen from the data (see :func:`initial_schedule`). :meth:`published` gives the
+    settings of the published code; the defaults of :meth:`default` were chosen by measurement on validation tasks.
+
+    Args:
+        tasks: training tasks, drawn once.
+        epochs: passes over them.
+        batch_size: tasks per step; 0 takes all of them in one step.
+        learning_rate: Adam's; the peak for ``"one-cycle"``.
+        decay: ``"step"`` multiplies the rate by 0.5 every ``decay_every`` epochs, ``"one-cycle"`` warms up and anneals.
+        loss: ``"nll"`` is −ln u of the true class (the paper's eq.); ``"published"`` is cross-entropy applied to the
+            probabilities u as if they were logits (the published code's).
+        constraints: ``"softplus"`` (λ ≥ 0, T ≥ 1; the paper's) or ``"log"`` (λ, T > 0).
+        learn: which values are learned.
+        adaptive: one value per layer, or one shared by all layers.
+        layers: L.
+        class_balance, temperature, feature_scale: start values β, T, T_z.
+        clip: largest norm of the gradient; 0 does not clip.
+        validation_tasks: held-out tasks that decide which epoch is kept; 0 keeps the last.
+    """
+
+    tasks: int = 1000
+    epochs: int = 80
+    batch_size: int = 0
+    learning_rate: float = 0.1
+    decay: Literal["step", "one-cycle"] = "step"
+    decay_every: int = 40
+    loss: Literal["nll", "published"] = "nll"
+    constraints: Literal["softplus", "log"] = "softplus"
+    learn: tuple[str, ...] = LEARNABLE
+    adaptive: bool = True
+    layers: int = 10
+    class_balance: float | None = None
+    temperature: float | None = None
+    feature_scale: float | None = None
+    clip: float = 0.0
+    validation_tasks: int = 100
+
+    def __post_init__(self) -> None:
+        for name, low in (("tasks", 1), ("epochs", 1), ("batch_size", 0), ("layers", 1), ("validation_tasks", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < low:
+                raise InputError(f"{name}: expected a whole number of at least {low}, got {value!r}")
+        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
+            raise InputError(f"learning_rate: expected a number above 0, got {self.learning_rate!r}")
+        for name, choices in (
+            ("loss", ("nll", "published")),
+            ("decay", ("step", "one-cycle")),
+            ("constraints", ("softplus", "log")),
+        ):
+            if getattr(self, name) not in choices:
+                raise InputError(f"{name}: expected {' or '.join(map(repr, choices))}, got {getattr(self, name)!r}")
+        object.__setattr__(self, "learn", tuple(self.learn))
+        if not self.learn:
+            raise InputError(f"learn: nothing to learn; expected some of {', '.join(LEARNABLE)}")
+
+    @classmethod
+    def default(cls, law: str, **changes: Any) -> TrainingConfig:
+        """This library's settings for a law."""
+        base = cls()
+        return replace(base, **changes)
+
+    @classmethod
+    def published(cls, law: str, **changes: Any) -> TrainingConfig:
+        """The paper's settings for a law, as its code has them (start values, loss, batches).
+
+        Example:
+            >>> TrainingConfig.published("dirichlet").learning_rate
+            0.5
+        """
+        start = math.log1p(math.e)  # softplus(1), where the published parameters start: β and T_z at it, T at 1 above it
+        common: dict[str, Any] = {"loss": "published", "decay": "step", "constraints": "softplus", "epochs": 80}
+        if law == "gaussian":
+            settings = {"tasks": 1000, "batch_size": 0, "learning_rate": 0.1, "decay_every": 50}
+            settings |= {"class_balance": start, "temperature": 1 + start, "feature_scale": start}
+        else:
+            settings = {"tasks": 90, "batch_size": 15, "learning_rate": 0.5, "decay_every": 40}
+            settings |= {"temperature": 1 + start, "feature_scale": 30.0}
+        return cls(**(common | settings | changes))
+
+    def rate(self, step: int, steps_per_epoch: int) -> float:
+        """Learning rate of a step; a function of the step alone, so that a resumed run takes the same."""
+        if self.decay == "step":
+            return self.learning_rate * 0.5 ** (step // steps_per_epoch // self.decay_every)
+        progress = (step + 1) / (self.epochs * steps_per_epoch)
+        warm_up = 0.25
+        if progress < warm_up:
+            return self.learning_rate * (0.04 + 0.96 * 0.5 * (1 - math.cos(math.pi * progress / warm_up)))
+        return self.learning_rate * 0.5 * (1 + math.cos(math.pi * (progress - warm_up) / (1 - warm_up)))
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What happened in an epoch; accuracies in percent."""
+
+    number: int
+    loss: float
+    accuracy: float
+    validation_loss: float
+    validation_accuracy: float
+    kept: bool
+
+
+@dataclass
+class _State:
+    """Everything that a resumed run needs."""
+
+    epoch: int = 0
+    best: dict[str, Tensor] = field(default_factory=dict)
+    best_score: tuple[float, float] = (-math.inf, -math.inf)
+    history: list[Epoch] = field(default_factory=list)
+
+
+def train(
+    features: FeatureSet,
+    law: ClassModel,
+    protocol: Protocol | None = None,
+    config: TrainingConfig | None = None,
+    *,
+    query: FeatureSet | None = None,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    checkpoint: str | os.PathLike[str] | None = None,
+    on_epoch: Callable[[Epoch], None] | None = None,
+    **changes: Any,
+) -> Schedule:
+    """Learn the schedule of UNEM on tasks drawn from validation images.
+
+    The network is trained with Adam on cross-entropy; after each epoch it classifies held-out tasks, and the best epoch is
+    kept. Deterministic by seed. ``KeyboardInterrupt`` ends training early and returns the best so far, with
+    ``provenance["interrupted"]`` set.
+
+    Args:
+        features: validation images (support, and query unless ``query`` is given).
+        law: how the features of a class are distributed.
+        protocol: how tasks are drawn.
+        config: how to learn; :meth:`TrainingConfig.default` of the law when left out. Its fields may be given as keywords.
+        query: where query images come from, if elsewhere.
+        checkpoint: file that keeps the state after each epoch; when it exists already, training goes on from there.
+        on_epoch: called after each epoch.
+
+    Example:
+        >>> import torch, unem
+        >>> labels = torch.arange(10).repeat_interleave(40)
+        >>> features = unem.FeatureSet(torch.eye(10)[labels] * 3 + torch.randn(400, 10), labels)
+        >>> schedule = unem.train(features, unem.Gaussian(), unem.Protocol(queries=30), tasks=20, epochs=2, seed=0)
+        >>> schedule.layers, schedule.provenance["epochs"]
+        (10, 2)
+    """
+    protocol = protocol or Protocol()
+    config = replace(config or TrainingConfig.default(law.name), **changes)
+    run = _Run(features, law, protocol, config, query, seed, device)
+    state = run.restore(checkpoint) if checkpoint and Path(checkpoint).exists() else _State()
+    interrupted = False
+    try:
+        while state.epoch < config.epochs:
+            epoch = run.epoch(state)
+            if on_epoch:
+                on_epoch(epoch)
+            if checkpoint:
+                run.store(checkpoint, state)
+    except KeyboardInterrupt:
+        interrupted = True
+    return run.finish(state, interrupted)
+
+
+class _Run:
+    """One training run: the model, its tasks and its optimiser."""
+
+    def __init__(
+        self,
+        features: FeatureSet,
+        law: ClassModel,
+        protocol: Protocol,
+        config: TrainingConfig,
+        query: FeatureSet | None,
+        seed: int,
+        device: torch.device | str,
+    ) -> None:
+        self.law, self.config, self.seed = law, config, int(seed)
+        source = TaskSource(protocol, features, query, seed=seed, inputs=law.inputs, device=device)
+        self.chunk = tasks_per_batch(
+            source.num_classes,
+            source.num_classes * protocol.shots,
+            protocol.queries,
+            source.num_features,
+            device,
+            copies=config.layers,
+        )
+        self.start = initial_schedule(law, features, protocol, config)
+        self.training = _Tasks(law, source, config.tasks, self.chunk)
+        held_out = TaskSource(protocol, features, query, seed=seed ^ HELD_OUT_SEED, inputs=law.inputs, device=device)
+        self.validation = _Tasks(law, held_out, config.validation_tasks, self.chunk)
+        self.model = UNEM(law, self.start, learn=config.learn, constraints=config.constraints).to(device)
+        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=config.learning_rate)
+        self.device = device
+        self.settings = {
+            "trained_on": features.name if query is None else f"{features.name} (support), {query.name} (query)",
+            "digest": features.digest,
+            "classes": features.num_classes,
+            "protocol": protocol.to_dict(),
+            "config": asdict(config),
+            "start": {name: getattr(self.start, name) for name in LEARNABLE},
+            "seed": self.seed,
+        }
+
+    # -- an epoch -----------------------------------------------------------------------------------------------------
+
+    def epoch(self, state: _State) -> Epoch:
+        order = torch.randperm(self.config.tasks, generator=torch.Generator().manual_seed(self.seed + 7919 * state.epoch))
+        steps = order.split(self.config.batch_size or self.config.tasks)
+        total_loss, total_hits = 0.0, 0.0
+        for number, batch in enumerate(steps):
+            loss, hits = self._step(batch, state.epoch * len(steps) + number, len(steps))
+            total_loss, total_hits = total_loss + loss * len(batch), total_hits + hits * len(batch)
+        validation_loss, validation_accuracy = self._validate()
+        score = (validation_accuracy, -validation_loss)
+        kept = score > state.best_score or self.config.validation_tasks == 0
+        if kept:
+            state.best_score = score
+            state.best = {k: v.detach().clone() for k, v in self.model.raw.items()}
+        epoch = Epoch(
+            number=state.epoch + 1,
+            loss=total_loss / self.config.tasks,
+            accuracy=total_hits / self.config.tasks,
+            validation_loss=validation_loss,
+            validation_accuracy=validation_accuracy,
+            kept=kept,
+        )
+        state.history.append(epoch)
+        state.epoch += 1
+        return epoch
+
+    def _step(self, batch: Int[Tensor, " task"], step: int, steps_per_epoch: int) -> tuple[float, float]:
+        """One Adam step; a batch too large for memory is taken in chunks whose gradients add up."""
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.config.rate(step, steps_per_epoch)
+        self.optimiser.zero_grad()
+        total_loss, total_hits = 0.0, 0.0
+        for statistics, labels in self.training.chunks(batch):
+            log_u = self.model(statistics)
+            loss = self._loss(log_u, labels)
+            (loss * (len(labels) / len(batch))).backward()
+            total_loss += loss.item() * len(labels) / len(batch)
+            total_hits += _accuracy(log_u, labels) * len(labels) / len(batch)
+        if self.config.clip:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
+        self.optimiser.step()
+        return total_loss, total_hits
+
+    def _loss(self, log_u: Float[Tensor, "task query class"], labels: Int[Tensor, "task query"]) -> Tensor:
+        log_u = log_u.flatten(0, 1)
+        if self.config.loss == "nll":
+            return torch.nn.functional.nll_loss(log_u, labels.flatten())
+        return torch.nn.functional.cross_entropy(log_u.exp(), labels.flatten())
+
+    @torch.no_grad()
+    def _validate(self) -> tuple[float, float]:
+        if self.config.validation_tasks == 0:
+            return math.nan, math.nan
+        loss, hits = 0.0, 0.0
+        for statistics, labels in self.validation.chunks(torch.arange(self.config.validation_tasks)):
+            log_u = self.model(statistics)
+            share = len(labels) / self.config.validation_tasks
+            loss, hits = loss + self._loss(log_u, labels).item() * share, hits + _accuracy(log_u, labels) * share
+        return loss, hits
+
+    # -- the result ---------------------------------------------------------------------------------------------------
+
+    def finish(self, state: _State, interrupted: bool) -> Schedule:
+        if state.best:
+            with torch.no_grad():
+                for name, value in state.best.items():
+                    self.model.raw[name].copy_(value)
+        kept = max((e.number for e in state.history if e.kept), default=0)
+        provenance = {
+            **self.settings,
+            "epochs": state.epoch,
+            "kept_epoch": kept,
+            "interrupted": interrupted,
+            "history": [asdict(e) for e in state.history],
+            "versions": {"unem": unem.__version__, "torch": torch.__version__},
+        }
+        return self.model.schedule(provenance)
+
+    # -- checkpoints --------------------------------------------------------------------------------------------------
+
+    def store(self, path: str | os.PathLike[str], state: _State) -> None:
+        tensors = {f"raw.{k}": v.detach() for k, v in self.model.raw.items()}
+        tensors |= {f"best.{k}": v for k, v in state.best.items()}
+        for name, parameter in self.model.raw.items():
+            moments = self.optimiser.state[parameter]
+            tensors |= {f"adam.{key}.{name}": torch.as_tensor(moments[key]) for key in ("exp_avg", "exp_avg_sq", "step")}
+        header = {
+            "settings": self.settings,
+            "epoch": state.epoch,
+            "best_score": state.best_score,
+            "history": [asdict(e) for e in state.history],
+        }
+        with write_aside(path) as aside:
+            try:
+                save_file({k: v.cpu().clone() for k, v in tensors.items()}, aside, metadata={"unem": json.dumps(header)})
+            except SafetensorError as error:
+                raise OSError(str(error)) from error
+
+    def restore(self, path: str | os.PathLike[str]) -> _State:
+        try:
+            with safe_open(path, framework="pt", device=str(self.device)) as stored:
+                header = json.loads((stored.metadata() or {})["unem"])
+                tensors = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError, KeyError, ValueError) as error:
+            raise InputError(f"checkpoint: {os.fspath(path)!r} is not a training checkpoint ({error})") from error
+        if header["settings"] != json.loads(json.dumps(self.settings)):
+            raise InputError(
+                f"checkpoint: {os.fspath(path)!r} belongs to a run with other settings, features or seed; "
+                "remove it to start anew, or repeat the settings it was made with"
+            )
+        with torch.no_grad():
+            for name, parameter in self.model.raw.items():
+                parameter.copy_(tensors[f"raw.{name}"])
+                moments = {key: tensors[f"adam.{key}.{name}"] for key in ("exp_avg", "exp_avg_sq", "step")}
+                self.optimiser.state[parameter] = moments | {"step": moments["step"].cpu()}
+        return _State(
+            epoch=header["epoch"],
+            best={k: tensors[f"best.{k}"] for k in self.model.raw},
+            best_score=tuple(header["best_score"]),
+            history=[Epoch(**e) for e in header["history"]],
+        )
+
+
+class _Tasks:
+    """Some tasks, as statistics: computed once and kept when they fit, otherwise computed when they are needed."""
+
+    def __init__(self, law: ClassModel, source: TaskSource, count: int, chunk: int) -> None:
+        self.law, self.source, self.chunk = law, source, max(1, min(chunk, count))
+        self.draw = source.draw(0, count)
+        self.kept: Any = None
+        if count:
+            first = law.prepare(source.gather(self._rows(torch.arange(1))))
+            if first.num_bytes() * count <= KEEP_BYTES:
+                self.kept = _concatenate([self._prepare(rows) for rows in torch.arange(count).split(self.chunk)])
+
+    def chunks(self, batch: Int[Tensor, " task"]) -> Iterator[tuple[Any, Int[Tensor, "task query"]]]:
+        for rows in batch.split(self.chunk):
+            rows = rows.to(self.draw.query_labels.device)
+            statistics = self._prepare(rows) if self.kept is None else self.kept[rows]
+            yield statistics, self.draw.query_labels[rows]
+
+    def _prepare(self, rows: Tensor) -> Any:
+        return self.law.prepare(self.source.gather(self._rows(rows)))
+
+    def _rows(self, rows: Tensor) -> Any:
+        return type(self.draw)(*(getattr(self.draw, f.name)[rows.to(self.draw.query_labels.device)] for f in fields(self.draw)))
+
+
+def _concatenate(parts: Sequence[Any]) -> Any:
+    def join(values: list[Any]) -> Any:
+        return torch.cat(values) if isinstance(values[0], Tensor) and values[0].ndim else values[0]
+
+    return type(parts[0])(**{f.name: join([getattr(p, f.name) for p in parts]) for f in fields(parts[0])})
+
+
+def _accuracy(log_u: Tensor, labels: Tensor) -> float:
+    return 100 * (log_u.argmax(-1) == labels).double().mean().item()
+
+
+def initial_schedule(law: ClassModel, features: FeatureSet, protocol: Protocol, config: TrainingConfig) -> Schedule:
+    """Start values, where the config leaves them open."""
+    defaults = _gaussian_start(features) if law.name == "gaussian" else _dirichlet_start(features, protocol, config)
+    values = {name: getattr(config, name) if getattr(config, name) is not None else defaults[name] for name in LEARNABLE}
+    for name in ("class_balance", "temperature"):
+        if config.adaptive and name in config.learn:
+            values[name] = (values[name],) * config.layers
+    return Schedule(**values, layers=config.layers, law=law.name)
+
+
+def _gaussian_start(features: FeatureSet) -> dict[str, float]:
+    """T_z from the features' spread within classes, so that embeddings of any norm start alike."""
+    return {"class_balance": 1.3, "temperature": 2.3, "feature_scale": math.sqrt(50 / within_class_scatter(features))}
+
+
+def _dirichlet_start(features: FeatureSet, protocol: Protocol, config: TrainingConfig) -> dict[str, float]:
+    """EM-Dirichlet's rule λ = (K/K_eff)·|Q| (softplus of it in the published code)."""
+    wanted = protocol.effective_classes
+    low, high = (features.num_classes,) * 2 if wanted == "all" else wanted if isinstance(wanted, tuple) else (wanted,) * 2
+    balance = features.num_classes / math.sqrt(int(low) * int(high))
+    return {"class_balance": balance + math.log1p(math.exp(-balance)), "temperature": 2.3, "feature_scale": 30.0}
+
+
+def within_class_scatter(features: FeatureSet) -> float:
+    """Mean squared distance of a feature to its class mean (unbiased, pooled over classes)."""
+    table, labels = features.features, features.labels.to(features.features.device)
+    counts = torch.bincount(labels, minlength=features.num_classes).to(table.dtype)
+    means = table.new_zeros(features.num_classes, table.shape[1]).index_add_(0, labels, table)
+    means /= counts.clamp_min(1).unsqueeze(1)
+    freedom = float((counts - 1).clamp_min(0).sum())
+    scatter = float((table - means[labels]).square().sum()) / max(freedom, 1.0)
+    return scatter if scatter > 0 else 1.0
