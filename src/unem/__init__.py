@@ -24,7 +24,7 @@ from unem.schedule import Schedule
 from unem.task import Prediction, Task
 from unem.unrolled import UNEM
 
-from unem.methods import GEMMethod, Method, create, list_methods, register  # isort: skip
+from unem.methods import GEMMethod, Method, create, list_methods, method_info, register  # isort: skip
 from unem.evaluation import Evaluation, evaluate  # isort: skip
 from unem.training import Epoch, TrainingConfig, train  # isort: skip
 
@@ -53,6 +53,7 @@ __all__ = [
     "list_methods",
     "list_presets",
     "load_schedule",
+    "method_info",
     "preset",
     "register",
     "train",

@@ -404,7 +404,7 @@ def _accuracy(log_u: Tensor, labels: Tensor) -> float:
 
 def initial_schedule(law: ClassModel, features: FeatureSet, protocol: Protocol, config: TrainingConfig) -> Schedule:
     """Start values, where the config leaves them open."""
-    defaults = _gaussian_start(features) if law.name == "gaussian" else _dirichlet_start(features, protocol, config)
+    defaults = _gaussian_start(features) if law.name == "gaussian" else _dirichlet_start(features, protocol)
     values = {name: getattr(config, name) if getattr(config, name) is not None else defaults[name] for name in LEARNABLE}
     for name in ("class_balance", "temperature"):
         if config.adaptive and name in config.learn:
@@ -417,12 +417,16 @@ def _gaussian_start(features: FeatureSet) -> dict[str, float]:
     return {"class_balance": 1.3, "temperature": 2.3, "feature_scale": math.sqrt(50 / within_class_scatter(features))}
 
 
-def _dirichlet_start(features: FeatureSet, protocol: Protocol, config: TrainingConfig) -> dict[str, float]:
-    """EM-Dirichlet's rule λ = (K/K_eff)·|Q| (softplus of it in the published code)."""
+def _dirichlet_start(features: FeatureSet, protocol: Protocol) -> dict[str, float]:
+    """EM-Dirichlet's rule β = K/K_eff, and T_z from the spread of an image's similarities."""
     wanted = protocol.effective_classes
     low, high = (features.num_classes,) * 2 if wanted == "all" else wanted if isinstance(wanted, tuple) else (wanted,) * 2
-    balance = features.num_classes / math.sqrt(int(low) * int(high))
-    return {"class_balance": balance + math.log1p(math.exp(-balance)), "temperature": 2.3, "feature_scale": 30.0}
+    spread = float(features.similarities().features.std(1).mean())
+    return {
+        "class_balance": features.num_classes / math.sqrt(int(low) * int(high)),
+        "temperature": 2.3,
+        "feature_scale": 1 / spread if spread > 0 else 1.0,
+    }
 
 
 def within_class_scatter(features: FeatureSet) -> float:

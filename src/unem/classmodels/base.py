@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import fields
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 from jaxtyping import Float
 from torch import Tensor
@@ -20,7 +20,7 @@ Inputs = Literal["features", "similarities"]
 class Statistics:
     """What the loop needs of a batch of tasks; a dataclass of tensors with a leading task dimension."""
 
-    def __getitem__(self, index: Any) -> Self:
+    def __getitem__(self, index: Any) -> Statistics:
         """The statistics of some of the tasks."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
         return type(self)(**{k: v[index] if isinstance(v, Tensor) and v.ndim else v for k, v in values.items()})

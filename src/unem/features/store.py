@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -52,7 +53,7 @@ class FeatureSet:
 
     features: Float[Tensor, "image feature"]
     labels: Int[Tensor, " image"]
-    split_names: np.ndarray[Any, Any] | None = None
+    split_names: NDArray[Any] | None = None
     class_names: tuple[str, ...] | None = None
     text_features: Float[Tensor, "class feature"] | None = None
     base_mean: Float[Tensor, " feature"] | None = None
@@ -66,7 +67,7 @@ class FeatureSet:
         features: Any,
         labels: Any,
         *,
-        split: Sequence[str] | np.ndarray[Any, Any] | None = None,
+        split: Sequence[str] | NDArray[Any] | None = None,
         class_names: Sequence[str] | None = None,
         text_features: Any = None,
         base_mean: Any = None,
@@ -330,7 +331,7 @@ def _check_labels(labels: Any, images: int, class_names: Sequence[str] | None, t
     return label
 
 
-def _check_split(split: Any, images: int) -> np.ndarray[Any, Any] | None:
+def _check_split(split: Any, images: int) -> NDArray[Any] | None:
     if split is None:
         return None
     names = np.asarray(split).astype(str)

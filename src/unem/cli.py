@@ -1,0 +1,533 @@
+"""The command line: thin, so that everything it does can be done from Python too."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+import unem
+from unem._io import write_json
+from unem.errors import InputError
+from unem.features.store import SPLIT_SEPARATOR, FeatureSet
+
+__all__ = ["app", "main"]
+
+EXIT_CODES = "Exit codes: 0 success, 2 something given cannot be used (the message says what), 130 interrupted, 1 anything else."
+
+app = typer.Typer(
+    name="unem",
+    help="Transductive few-shot classification on frozen features: classify a batch of unlabelled samples jointly, from a "
+    "few labelled ones.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+features_app = typer.Typer(help="Look at feature files.", no_args_is_help=True)
+app.add_typer(features_app, name="features")
+out, err = Console(), Console(stderr=True)
+
+
+def main() -> None:
+    """Entry point of the ``unem`` command."""
+    app()
+
+
+def _command(function: Callable[..., None]) -> Callable[..., None]:
+    """Turn what a user can mend into a sentence and exit code 2, and Ctrl-C into 130."""
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> None:
+        try:
+            function(*args, **kwargs)
+        except InputError as error:
+            err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
+            raise typer.Exit(2) from None
+        except torch.OutOfMemoryError as error:
+            err.print(f"[bold red]error:[/] out of GPU memory; use a smaller --batch-size ({escape(str(error))})")
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            err.print("interrupted")
+            raise typer.Exit(130) from None
+
+    return run
+
+
+# -- options that several commands share ----------------------------------------------------------------------------------
+
+FeaturesFile = Annotated[Path, typer.Argument(metavar="FEATURES", help="A .safetensors, .npz, .npy or .pt file of features.")]
+LabelsFile = Annotated[Path | None, typer.Option("--labels", help="Labels of a .npy FEATURES file.", show_default=False)]
+Shots = Annotated[int, typer.Option(help="Support images of each class, s.")]
+EffectiveClasses = Annotated[
+    str, typer.Option(help="Classes present in the query, K_eff: a number, a range such as 2-10, or 'all'.")
+]
+Queries = Annotated[int, typer.Option(help="Query images, |Q|.")]
+Balance = Annotated[str, typer.Option(help="Class proportions of the query: pooled, balanced or dirichlet(a).")]
+Overlap = Annotated[bool, typer.Option("--overlap", help="Let an image be in support and query (the published draw).")]
+QueryClasses = Annotated[
+    str | None,
+    typer.Option(help="Draw the effective classes from these only: 'even', 'odd', or numbers such as 0-97,120.", show_default=False),
+]
+SupportSplit = Annotated[
+    str | None, typer.Option(help="Split the support comes from, or several: train+val.  [default: the query's]", show_default=False)
+]
+Tasks = Annotated[int, typer.Option(help="Number of tasks.")]
+Seed = Annotated[int, typer.Option(help="Names the tasks; the same seed gives the same tasks.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@contextmanager
+def _progress(quiet: bool, *columns: str) -> Iterator[Progress]:
+    parts = [TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}")]
+    with Progress(
+        *parts, *(TextColumn(c) for c in columns), TimeRemainingColumn(), console=err, disable=quiet, transient=True
+    ) as progress:
+        yield progress
+
+
+def _protocol(
+    shots: int, effective_classes: str, queries: int, balance: str, overlap: bool, query_classes: str | None, features: FeatureSet
+) -> unem.Protocol:
+    return unem.Protocol(
+        shots=shots,
+        effective_classes=effective_classes,
+        queries=queries,
+        balance=balance,
+        overlap=overlap,
+        query_classes=_parse_classes(query_classes, features.class_ids),
+    )
+
+
+def _parse_classes(text: str | None, class_ids: tuple[int, ...]) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    if text in ("even", "odd"):
+        return tuple(c for c in class_ids if c % 2 == (text == "odd"))
+    classes: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
+        if not match:
+            raise InputError(f"--query-classes: expected 'even', 'odd' or numbers and ranges such as 0-97,120, got {text!r}")
+        classes.extend(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return tuple(classes)
+
+
+def _pools(
+    path: Path, labels: Path | None, support_split: str | None, query_split: str | None, default: str
+) -> tuple[FeatureSet, FeatureSet | None]:
+    """The feature sets that support and query come from; the second is None when it is the first."""
+    features = FeatureSet.load(path, labels)
+    if not features.splits:
+        if support_split or query_split:
+            raise InputError(f"--{'support' if support_split else 'query'}-split: {path.name!r} has no splits")
+        return features, None
+    query_split = query_split or default
+    if query_split == default and default not in features.splits:
+        raise InputError(
+            f"--query-split: {path.name!r} has no split {default!r}, which is the default here; it has "
+            f"{', '.join(features.splits)}: choose with --query-split and --support-split (several: {SPLIT_SEPARATOR.join(features.splits)})"
+        )
+    support_split = support_split or query_split
+    support_names, query_names = (set(s.split(SPLIT_SEPARATOR)) for s in (support_split, query_split))
+    if support_names == query_names:
+        return features.split(query_split), None
+    if support_names & query_names:
+        raise InputError(
+            f"--support-split {support_split} and --query-split {query_split} share {', '.join(sorted(support_names & query_names))}; "
+            "use equal splits (images are then kept apart) or disjoint ones"
+        )
+    return features.split(support_split), features.split(query_split)
+
+
+def _check_device(device: str) -> str:
+    try:
+        kind = torch.device(device)
+        torch.empty(0, device=kind)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"--device: {device!r} cannot be used here ({reason})") from None
+    return device
+
+
+def _emit_json(value: Any, target: str | None) -> None:
+    if target == "-":
+        sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    elif target:
+        write_json(target, value)
+
+
+def _parse_settings(pairs: list[str]) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise InputError(f"--set: expected NAME=VALUE, got {pair!r}")
+        try:
+            settings[name.replace("-", "_")] = json.loads(value)
+        except json.JSONDecodeError:
+            settings[name.replace("-", "_")] = value
+    return settings
+
+
+# -- commands -------------------------------------------------------------------------------------------------------------
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+) -> None:
+    if version:
+        out.print(f"unem {unem.__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.command(epilog="Example:  unem demo -o demo")
+@_command
+def demo(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the report and the learned schedules.")] = Path(
+        "unem-demo"
+    ),
+    seed: Seed = 0,
+    tasks: Annotated[int, typer.Option(help="Test tasks.")] = 500,
+    quiet: Quiet = False,
+) -> None:
+    """The main job on embedded data: learn both schedules, compare with the iterative methods, write a report.
+
+    Handwritten digits that come with scikit-learn; nothing is downloaded. Under a minute on two cores.
+    """
+    from unem.demo import run_demo
+
+    with _progress(quiet) as progress:
+        bars: dict[str, Any] = {}
+
+        def report(what: str, done: int, total: int) -> None:
+            if what not in bars:
+                bars[what] = progress.add_task(what, total=total)
+            progress.update(bars[what], completed=done)
+
+        result = run_demo(output, tasks=tasks, seed=seed, progress=report)
+    if not quiet:
+        out.print(_results_table(result.evaluations, title=result.title))
+        out.print(f"report: {result.report}", highlight=False, soft_wrap=True)
+
+
+@app.command(
+    epilog="Example:  unem train features.npz --method unem-gaussian --shots 5 -o schedule.json\n\n"
+    "The published recipe:  unem train features.npz --method unem-gaussian --recipe published -o schedule.json"
+)
+@_command
+def train(
+    features: FeaturesFile,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where the schedule goes (JSON).")],
+    method: Annotated[str, typer.Option(help="unem-gaussian or unem-dirichlet.")] = "unem-gaussian",
+    labels: LabelsFile = None,
+    shots: Shots = 5,
+    effective_classes: EffectiveClasses = "5",
+    queries: Queries = 75,
+    balance: Balance = "pooled",
+    overlap: Overlap = False,
+    query_classes: QueryClasses = None,
+    support_split: SupportSplit = None,
+    query_split: Annotated[str | None, typer.Option(help="Split the queries come from.  [default: val]", show_default=False)] = None,
+    recipe: Annotated[str, typer.Option(help="default (chosen by measurement) or published (the paper's code).")] = "default",
+    tasks: Annotated[int | None, typer.Option(help="Training tasks.  [default: the recipe's]", show_default=False)] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over them.  [default: the recipe's]", show_default=False)] = None,
+    layers: Annotated[int, typer.Option(help="Number of layers L.")] = 10,
+    loss: Annotated[str | None, typer.Option(help="nll or published.  [default: the recipe's]", show_default=False)] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Adam's rate.  [default: the recipe's]", show_default=False)
+    ] = None,
+    shared: Annotated[bool, typer.Option("--shared", help="One λ and one T for all layers (the paper's 'fixed').")] = False,
+    no_temperature: Annotated[bool, typer.Option("--no-temperature", help="Keep T = 1 and T_z at its start value.")] = False,
+    init_lambda: Annotated[float | None, typer.Option(help="Start value of λ.", show_default=False)] = None,
+    init_temperature: Annotated[float | None, typer.Option(help="Start value of T.", show_default=False)] = None,
+    init_scale: Annotated[float | None, typer.Option(help="Start value of T_z.", show_default=False)] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from OUTPUT.checkpoint.safetensors if it is there.")] = False,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    quiet: Quiet = False,
+) -> None:
+    """Learn the class balance λ and temperature T of each layer, and the feature scale T_z, on validation tasks.
+
+    Ctrl-C keeps the best epoch so far; --resume goes on later.
+    """
+    law = _learned_law(method)
+    config = _training_config(law, recipe, tasks, epochs, layers, loss, learning_rate)
+    changes: dict[str, Any] = {"adaptive": not shared}
+    if no_temperature:
+        changes |= {"learn": ("class_balance",), "temperature": 1.0}
+        changes |= {"feature_scale": 1.0 if law.name == "gaussian" else 30.0} if init_scale is None else {}
+    for name, value in (("temperature", init_temperature), ("feature_scale", init_scale)):
+        changes |= {name: value} if value is not None else {}
+    if init_lambda is not None:
+        changes["class_balance"] = init_lambda / queries
+    support, query = _pools(features, labels, support_split, query_split, default="val")
+    protocol = _protocol(shots, effective_classes, queries, balance, overlap, query_classes, support)
+    if output.is_dir():
+        raise InputError(f"--output: {output} is a folder, a file name was expected")
+    checkpoint = Path(f"{output}.checkpoint.safetensors")
+    if checkpoint.exists() and not resume:
+        checkpoint.unlink()
+    config = replace(config, **changes)
+    with _progress(quiet, "loss {task.fields[loss]:.3f}", "validation {task.fields[accuracy]:.1f} %") as progress:
+        bar = progress.add_task("learning", total=config.epochs, loss=float("nan"), accuracy=float("nan"))
+
+        def on_epoch(epoch: unem.Epoch) -> None:
+            progress.update(bar, completed=epoch.number, loss=epoch.loss, accuracy=epoch.validation_accuracy)
+
+        schedule = unem.train(
+            support,
+            law,
+            protocol,
+            config,
+            query=query,
+            seed=seed,
+            device=_check_device(device),
+            checkpoint=checkpoint,
+            on_epoch=on_epoch,
+        )
+    schedule.save(output)
+    if not quiet:
+        out.print(_schedule_table(schedule, queries))
+        out.print(f"schedule: {output}", highlight=False, soft_wrap=True)
+    if schedule.provenance["interrupted"]:
+        err.print(
+            f"interrupted after {schedule.provenance['epochs']} epochs; the best so far is saved, --resume goes on",
+            highlight=False,
+        )
+        raise typer.Exit(130)
+    checkpoint.unlink(missing_ok=True)
+
+
+def _learned_law(method: str) -> unem.ClassModel:
+    laws: dict[str, unem.ClassModel] = {"unem-gaussian": unem.Gaussian(), "unem-dirichlet": unem.Dirichlet()}
+    if method not in laws:
+        raise InputError(f"--method: {method!r} has nothing to learn; expected {' or '.join(laws)}")
+    return laws[method]
+
+
+def _training_config(
+    law: unem.ClassModel,
+    recipe: str,
+    tasks: int | None,
+    epochs: int | None,
+    layers: int,
+    loss: str | None,
+    learning_rate: float | None,
+) -> unem.TrainingConfig:
+    recipes = {"default": unem.TrainingConfig.default, "published": unem.TrainingConfig.published}
+    if recipe not in recipes:
+        raise InputError(f"--recipe: expected {' or '.join(recipes)}, got {recipe!r}")
+    given = {"tasks": tasks, "epochs": epochs, "layers": layers, "loss": loss, "learning_rate": learning_rate}
+    return recipes[recipe](law.name, **{k: v for k, v in given.items() if v is not None})
+
+
+@app.command(
+    "eval",
+    epilog="Example:  unem eval features.npz --method unem-gaussian --schedule schedule.json --tasks 1000 --json row.json\n\n"
+    "CLIP features:  unem eval clip.npz --method em-dirichlet --support-split train --shots 4",
+)
+@_command
+def evaluate(
+    features: FeaturesFile,
+    method: Annotated[str, typer.Option(help="A method of `unem methods`.")] = "unem-gaussian",
+    schedule: Annotated[
+        str | None, typer.Option(help="Schedule file or preset, for the unem methods.", show_default=False)
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="A setting of the method, NAME=VALUE; repeatable.", show_default=False)
+    ] = None,
+    labels: LabelsFile = None,
+    shots: Shots = 5,
+    effective_classes: EffectiveClasses = "5",
+    queries: Queries = 75,
+    balance: Balance = "pooled",
+    overlap: Overlap = False,
+    query_classes: QueryClasses = None,
+    support_split: SupportSplit = None,
+    query_split: Annotated[str | None, typer.Option(help="Split the queries come from.  [default: test]", show_default=False)] = None,
+    tasks: Tasks = 1000,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    batch_size: Annotated[
+        int | None, typer.Option(help="Tasks handled at once.  [default: from a memory budget]", show_default=False)
+    ] = None,
+    json_file: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="Write the result row; '-' prints it.", show_default=False)
+    ] = None,
+    per_task: Annotated[bool, typer.Option("--per-task", help="Put the accuracy of each task into the row.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Accuracy of a method over many tasks, with its 95 % interval, calibration error, time and memory."""
+    support, query = _pools(features, labels, support_split, query_split, default="test")
+    protocol = _protocol(shots, effective_classes, queries, balance, overlap, query_classes, support)
+    made = _make_method(method, schedule, settings or [], protocol)
+    device = _check_device(device)
+    with _progress(quiet or json_file == "-") as progress:
+        bar = progress.add_task(f"{made.name}: tasks", total=tasks)
+        result = unem.evaluate(
+            made,
+            support,
+            protocol,
+            query=query,
+            tasks=tasks,
+            seed=seed,
+            device=device,
+            batch_size=batch_size,
+            progress=lambda done, total: progress.update(bar, completed=done, total=total),
+        )
+    if json_file:
+        _emit_json(result.row(per_task=per_task), json_file)
+    if not quiet and json_file != "-":
+        out.print(_results_table([result], title=_title(result)))
+
+
+def _make_method(name: str, schedule: str | None, settings: list[str], protocol: unem.Protocol) -> unem.Method:
+    options = _parse_settings(settings)
+    known = unem.method_info(name).options
+    if schedule is not None:
+        if "schedule" not in known:
+            raise InputError(f"--schedule: {name} takes none; only the unem methods do")
+        options["schedule"] = schedule
+    # EM-Dirichlet's rule needs K_eff; it is told the protocol's, as in its published evaluation.
+    if "effective_classes" in known and isinstance(protocol.effective_classes, int):
+        options.setdefault("effective_classes", protocol.effective_classes)
+    return unem.create(name, **options)
+
+
+@app.command(epilog="Example:  unem methods --json")
+@_command
+def methods(
+    pattern: Annotated[str, typer.Argument(help="Glob, such as '*dirichlet'.")] = "*", as_json: AsJson = False
+) -> None:
+    """List the methods, with their settings and references."""
+    found = unem.list_methods(pattern)
+    if not found:
+        raise InputError(f"PATTERN: no method matches {pattern!r}")
+    if as_json:
+        rows = [
+            {
+                "name": m.name,
+                "summary": m.summary,
+                "inputs": m.inputs,
+                "transductive": m.transductive,
+                "learned": m.learned,
+                "settings": m.options,
+                "reference": m.reference,
+            }
+            for m in found
+        ]
+        _emit_json(rows, "-")
+        return
+    table = Table("method", "input", "what it is", "settings")
+    for m in found:
+        settings = ", ".join(f"{k}={v}" for k, v in m.options.items())
+        table.add_row(m.name, m.inputs, escape(m.summary), escape(settings))
+    out.print(table)
+
+
+@app.command(
+    epilog="Examples:  unem presets 'unem-gaussian/*'     unem presets unem-gaussian/mini-imagenet/resnet18/5-shot"
+)
+@_command
+def presets(
+    pattern: Annotated[str, typer.Argument(help="Glob, or a whole name to see its numbers.")] = "*", as_json: AsJson = False
+) -> None:
+    """List the schedules that come with the library: the published learned ones, with their citation."""
+    found = unem.list_presets(pattern)
+    if not found:
+        raise InputError(f"PATTERN: no preset matches {pattern!r}")
+    if as_json:
+        _emit_json({name: schedule.to_dict() for name, schedule in found.items()}, "-")
+        return
+    if len(found) == 1:
+        (name, schedule), *_ = found.items()
+        out.print(_schedule_table(schedule, 75, title=name))
+        for key in ("note", "citation"):
+            if key in schedule.provenance:
+                out.print(f"{key}: {schedule.provenance[key]}", highlight=False, markup=False)
+        return
+    table = Table("preset", "law", "layers", "T_z")
+    for name, schedule in found.items():
+        table.add_row(name, schedule.law, str(schedule.layers), f"{schedule.feature_scale:.3g}")
+    out.print(table)
+
+
+@features_app.command("info", epilog="Example:  unem features info features.npz --json")
+@_command
+def features_info(features: FeaturesFile, labels: LabelsFile = None, as_json: AsJson = False) -> None:
+    """What a feature file holds: images, classes, splits, text features."""
+    info = FeatureSet.load(features, labels).info()
+    if as_json:
+        _emit_json(info, "-")
+        return
+    table = Table(show_header=False, title=info["name"])
+    for key in ("images", "features", "classes", "kind", "mean_norm", "text_features", "base_mean", "digest"):
+        table.add_row(key.replace("_", " "), str(info[key]))
+    for name, split in info["splits"].items():
+        low, high = split["images_per_class"]
+        table.add_row(f"split {name}", f"{split['images']} images, {split['classes']} classes, {low}–{high} images a class")
+    out.print(table)
+
+
+# -- tables ---------------------------------------------------------------------------------------------------------------
+
+
+def _results_table(results: list[unem.Evaluation], title: str) -> Table:
+    table = Table(title=title)
+    table.add_column("method")
+    for column in ("accuracy %", "± 95 %", "calibration error %", "ms / task"):
+        table.add_column(column, justify="right")
+    best = max(r.accuracy for r in results)
+    for r in results:
+        style = "bold" if r.accuracy == best and len(results) > 1 else None
+        table.add_row(
+            r.settings["method"],
+            f"{r.accuracy:.1f}",
+            f"{r.interval:.1f}",
+            f"{r.calibration_error:.1f}",
+            f"{1000 * r.seconds_per_task:.2f}",
+            style=style,
+        )
+    return table
+
+
+def _title(result: unem.Evaluation) -> str:
+    s = result.settings
+    effective = s["effective_classes"]
+    effective = f"{effective[0]}-{effective[1]}" if isinstance(effective, tuple) else effective
+    return (
+        f"{s['query_features']}: {s['shots']} shots, {effective} of {s['classes']} classes, "
+        f"{s['queries']} queries, {s['tasks']} tasks"
+    )
+
+
+def _schedule_table(schedule: unem.Schedule, queries: int, title: str | None = None) -> Table:
+    table = Table(title=title or f"learned schedule (T_z = {schedule.feature_scale:.3g})")
+    for column in ("layer", f"λ at |Q| = {queries}", "β = λ/|Q|", "T"):
+        table.add_column(column, justify="right")
+    rows = zip(schedule.lam(queries), schedule.class_balances, schedule.temperatures, strict=True)
+    for layer, (lam, beta, temperature) in enumerate(rows):
+        table.add_row(str(layer), f"{lam:.1f}", f"{beta:.3f}", f"{temperature:.3f}")
+    return table
+
+
+if __name__ == "__main__":
+    main()

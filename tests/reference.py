@@ -1,0 +1,109 @@
+"""The algorithms as the paper states them, in numpy and float64, one task at a time: slow, direct, and written
+independently of the library's forms (no Gram matrices, no implicit solves, explicit θ)."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from scipy.special import digamma, gammaln, logsumexp, softmax
+
+import unem
+
+
+def random_task(
+    tasks: int = 3,
+    classes: int = 4,
+    shots: int = 2,
+    queries: int = 12,
+    features: int = 5,
+    seed: int = 0,
+    similarities: bool = False,
+    dtype: torch.dtype = torch.float64,
+) -> unem.Task:
+    """Clustered Gaussian features, or cosine-like similarities to the classes; shots vary from class to class."""
+    g = torch.Generator().manual_seed(seed)
+    labels = torch.cat([torch.arange(classes).repeat_interleave(shots), torch.randint(classes, (2,), generator=g)])
+    labels = labels.expand(tasks, -1)
+    truth = torch.randint((classes + 1) // 2, (tasks, queries), generator=g)
+    if similarities:
+        support = 0.2 + 0.03 * torch.randn(tasks, labels.shape[1], classes, generator=g, dtype=torch.float64)
+        query = 0.2 + 0.03 * torch.randn(tasks, queries, classes, generator=g, dtype=torch.float64)
+        support += 0.06 * torch.nn.functional.one_hot(labels, classes)
+        query += 0.06 * torch.nn.functional.one_hot(truth, classes)
+    else:
+        centres = 2 * torch.randn(tasks, classes, features, generator=g, dtype=torch.float64)
+        support = centres.gather(1, labels.unsqueeze(-1).expand(-1, -1, features))
+        query = centres.gather(1, truth.unsqueeze(-1).expand(-1, -1, features))
+        support = support + torch.randn(support.shape, generator=g, dtype=torch.float64)
+        query = query + torch.randn(query.shape, generator=g, dtype=torch.float64)
+    return unem.Task(support.to(dtype), labels, query.to(dtype), num_classes=classes)
+
+
+def gaussian_gem(support, labels, query, classes, betas, temperatures, scale, floor=1e-6):
+    """Algorithm 2: θ explicit, squared distances by broadcasting."""
+    support, query = scale * support, scale * query
+    onehot = np.eye(classes)[labels]
+    theta = onehot.T @ support / onehot.sum(0)[:, None]
+    pi = np.ones(classes)
+    for beta, temperature in zip(betas, temperatures, strict=True):
+        distance = ((query[:, None] - theta[None]) ** 2).sum(-1)
+        u = softmax((-0.5 * distance + beta * np.log(pi + floor)) / temperature, axis=1)
+        theta = (onehot.T @ support + u.T @ query) / (onehot.sum(0) + u.sum(0))[:, None]
+        pi = u.mean(0)
+    return u
+
+
+def dirichlet_nll(alpha, log_z, weights):
+    """Eq. (dir_log-likelihood)."""
+    normaliser = gammaln(alpha).sum() - gammaln(alpha.sum())
+    return (weights * (normaliser - log_z @ (alpha - 1))).sum()
+
+
+def fit_dirichlet(mean_log):
+    """Maximum likelihood by a general-purpose optimiser in ln α."""
+
+    def objective(log_alpha):
+        alpha = np.exp(log_alpha)
+        value = gammaln(alpha).sum() - gammaln(alpha.sum()) - ((alpha - 1) * mean_log).sum()
+        return value, alpha * (digamma(alpha) - digamma(alpha.sum()) - mean_log)
+
+    best = minimize(objective, np.zeros(len(mean_log)), jac=True, method="BFGS", options={"gtol": 1e-10, "maxiter": 5000})
+    return np.exp(best.x)
+
+
+def dirichlet_gem(support, labels, query, classes, betas, temperatures, scale, floor=1e-15, hard=False):
+    """Algorithm 3 with each M-step minimised by scipy."""
+    log_s = np.log(softmax(scale * support, axis=1) + 1e-15)
+    log_q = np.log(softmax(scale * query, axis=1) + 1e-15)
+    onehot = np.eye(classes)[labels]
+    u = softmax(scale * query, axis=1)
+    for beta, temperature in zip(betas, temperatures, strict=True):
+        mean_log = (onehot.T @ log_s + u.T @ log_q) / (onehot.sum(0) + u.sum(0))[:, None]
+        alpha = np.stack([fit_dirichlet(row) for row in mean_log])
+        log_prob = log_q @ (alpha - 1).T - gammaln(alpha).sum(1) + gammaln(alpha.sum(1))
+        joint = log_prob + beta * np.log(u.mean(0) + floor)
+        u = np.eye(classes)[joint.argmax(1)] if hard else softmax(joint / temperature, axis=1)
+    return u
+
+
+def objective(task, law, u, theta_from, beta, temperature, scale):
+    """Eq. 1 for one task of the batch, with θ fitted to ``theta_from`` and Ψ as the floor sees it."""
+    support, query = (t[0].numpy() for t in (task.support, task.query))
+    labels = task.support_labels[0].numpy()
+    onehot = np.eye(task.num_classes)[labels]
+    pi = u.mean(0) + law.proportion_floor
+    balance = beta * len(u) * -(pi * np.log(pi)).sum()
+    entropy = temperature * np.where(u > 0, u * np.log(np.maximum(u, 1e-300)), 0).sum()
+    total = np.concatenate([onehot, theta_from])
+    weights = np.concatenate([onehot, u])
+    if law.name == "gaussian":
+        z = scale * np.concatenate([support, query])
+        theta = total.T @ z / total.sum(0)[:, None]
+        likelihood = 0.5 * (weights * ((z[:, None] - theta[None]) ** 2).sum(-1)).sum()
+    else:
+        raw = scale * np.concatenate([support, query])
+        log_z = np.log(np.exp(raw - logsumexp(raw, axis=1, keepdims=True)) + 1e-15)
+        mean_log = total.T @ log_z / total.sum(0)[:, None]
+        likelihood = sum(dirichlet_nll(fit_dirichlet(m), log_z, weights[:, k]) for k, m in enumerate(mean_log))
+    return likelihood + balance + entropy

@@ -1,0 +1,144 @@
+"""Special functions, Dirichlet maximum likelihood, keyed permutations: against scipy, gradcheck and counting."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import reference
+import scipy.special
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import unem
+from unem.numerics import dirichlet
+from unem.numerics.dirichlet import dirichlet_mle, dirichlet_mm
+from unem.numerics.permutation import hash64, keyed_permutation, uniform
+from unem.numerics.special import digamma_trigamma
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-13)])
+def test_digamma_trigamma_against_scipy(dtype, tolerance):
+    x = torch.logspace(-5, 7, 20_001, dtype=torch.float64).to(dtype)
+    psi, psi1 = digamma_trigamma(x)
+    expected, expected1 = (scipy.special.polygamma(n, x.double().numpy()) for n in (0, 1))
+    assert np.max(np.abs(psi.numpy() - expected) / (1 + np.abs(expected))) < tolerance
+    assert np.max(np.abs(psi1.numpy() / expected1 - 1)) < tolerance
+
+
+def random_mean_log(dim, rows, spread, seed):
+    """Statistics of random samples: ``spread`` from nearly identical (degenerate) to nearly one-hot."""
+    g = torch.Generator().manual_seed(seed)
+    logits = spread * torch.randn(rows, 4, dim, generator=g, dtype=torch.float64)
+    return logits.log_softmax(-1).mean(1)
+
+
+@given(dim=st.integers(2, 12), spread=st.floats(0.02, 12), seed=st.integers(0, 10**6))
+def test_mle_against_scipy(dim, spread, seed):
+    mean_log = random_mean_log(dim, 1, spread, seed)
+    found = dirichlet_mle(mean_log)[0].numpy()
+    expected = reference.fit_dirichlet(mean_log[0].numpy())
+
+    def value(alpha):
+        return (scipy.special.gammaln(alpha).sum() - scipy.special.gammaln(alpha.sum()) - ((alpha - 1) * mean_log[0].numpy()).sum())
+
+    # scipy's optimiser stops early on flat, near-degenerate likelihoods: ours must never be worse, and where scipy has
+    # converged the parameters agree.
+    assert value(found) <= value(expected) + 1e-9 * abs(value(expected))
+    residual = digamma_residual(expected, mean_log[0].numpy())
+    if residual < 1e-9:
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def digamma_residual(alpha, mean_log):
+    return np.abs(scipy.special.digamma(alpha) - scipy.special.digamma(alpha.sum()) - mean_log).max()
+
+
+@given(dim=st.integers(2, 300), spread=st.floats(0.005, 60), seed=st.integers(0, 10**6))
+def test_mle_solves_its_equation(dim, spread, seed):
+    mean_log = random_mean_log(dim, 8, spread, seed)
+    excess = dirichlet._floor_excess(mean_log)
+    alpha = dirichlet_mle(mean_log).numpy()
+    assert (alpha > 0).all()
+    residual = max(digamma_residual(a, m) for a, m in zip(alpha, (mean_log - excess).numpy(), strict=True))
+    assert residual < 1e-10
+
+
+@given(dim=st.integers(2, 100), log_scale=st.floats(-2, 3), seed=st.integers(0, 10**6))
+def test_mle_recovers_parameters(dim, log_scale, seed):
+    g = torch.Generator().manual_seed(seed)
+    alpha = torch.exp(log_scale + torch.randn(5, dim, generator=g, dtype=torch.float64))
+    mean_log = torch.digamma(alpha) - torch.digamma(alpha.sum(-1, keepdim=True))
+    torch.testing.assert_close(dirichlet_mle(mean_log), alpha, rtol=1e-6, atol=0)
+    single = dirichlet_mle(mean_log.float()).double()
+    # float32 cannot do better than the conditioning, about Σα / dim times the rounding of ȳ.
+    torch.testing.assert_close(single, alpha, rtol=5e-6 * (10 + float(alpha.sum(-1).max()) / dim), atol=0)
+
+
+def test_degenerate_statistics_stay_finite_and_are_announced(monkeypatch):
+    monkeypatch.setattr("unem.errors._already_said", set())
+    mean_log = torch.tensor([[0.5, 0.3, 0.2]]).log()  # one sample: Σ exp ȳ = 1, no maximum
+    with pytest.warns(unem.UnemWarning, match="concentration is capped"):
+        alpha = dirichlet_mle(mean_log.requires_grad_())
+    assert torch.isfinite(alpha).all()
+    assert 1e3 < alpha.sum() < 1e6
+    torch.testing.assert_close(alpha / alpha.sum(), mean_log.exp(), rtol=1e-3, atol=0)
+    (grad,) = torch.autograd.grad(alpha.log().sum(), mean_log)
+    assert torch.isfinite(grad).all()
+
+
+def test_implicit_gradient():
+    mean_log = random_mean_log(6, 5, 1.5, seed=1).requires_grad_()
+    assert torch.autograd.gradcheck(dirichlet_mle, (mean_log,))
+
+
+def test_implicit_gradient_of_the_floor(monkeypatch):
+    monkeypatch.setitem(dirichlet.DISPERSION_FLOOR, torch.float64, 0.05)
+    mean_log = (random_mean_log(5, 4, 0.05, seed=2)).requires_grad_()
+    assert (dirichlet._floor_excess(mean_log) > 0).all()
+    assert torch.autograd.gradcheck(dirichlet_mle, (mean_log,))
+
+
+def test_gradient_of_the_mm_iterations(monkeypatch):
+    monkeypatch.setattr(dirichlet, "MM_MAX_STEPS", 7)
+    mean_log = random_mean_log(5, 3, 1.0, seed=3).requires_grad_()
+    start = (torch.rand(3, 5, dtype=torch.float64) + 0.5).requires_grad_()
+    assert torch.autograd.gradcheck(dirichlet_mm, (mean_log, start))
+
+
+def test_mm_converges_to_the_mle():
+    mean_log = random_mean_log(8, 20, 1.0, seed=4)
+    torch.testing.assert_close(dirichlet_mm(mean_log, torch.ones_like(mean_log)), dirichlet_mle(mean_log), rtol=1e-3, atol=0)
+
+
+@given(size=st.integers(1, 700), seed=st.integers(-(2**70), 2**70))
+def test_keyed_permutation_is_a_permutation(size, seed):
+    image = keyed_permutation(torch.arange(size), size, hash64(seed))
+    assert image.sort().values.tolist() == list(range(size))
+
+
+@pytest.mark.parametrize(("size", "drawn"), [(4, 4), (5, 3), (10, 2), (30, 2)])
+def test_keyed_permutation_is_uniform(size, drawn):
+    """χ² of all ordered outcomes, at five standard deviations."""
+    trials = 100_000
+    image = keyed_permutation(torch.arange(drawn), size, hash64(1, torch.arange(trials).unsqueeze(1)))
+    code = (image * size ** torch.arange(drawn)).sum(1)
+    outcomes = int(scipy.special.poch(size - drawn + 1, drawn))
+    counts = torch.bincount(code)
+    counts = torch.nn.functional.pad(counts[counts > 0], (0, outcomes - int((counts > 0).sum())))
+    expected = trials / outcomes
+    chi2 = float(((counts - expected) ** 2 / expected).sum())
+    assert abs(chi2 - (outcomes - 1)) < 5 * np.sqrt(2 * (outcomes - 1))
+
+
+def test_hashes_depend_on_every_argument_and_their_order():
+    values = {hash64(*key).item() for key in [(1, 2, 3), (3, 2, 1), (1, 2), (1, 2, 4), (2, 2, 3), (0, 1, 2, 3)]}
+    assert len(values) == 6
+
+
+def test_uniform_is_uniform():
+    u = uniform(hash64(9, torch.arange(100_000)))
+    assert 0 < u.min()
+    assert u.max() < 1
+    assert abs(u.mean() - 0.5) < 0.005
+    assert abs(u.var() - 1 / 12) < 0.002
