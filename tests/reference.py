@@ -68,7 +68,9 @@ def fit_dirichlet(mean_log):
         value = gammaln(alpha).sum() - gammaln(alpha.sum()) - ((alpha - 1) * mean_log).sum()
         return value, alpha * (digamma(alpha) - digamma(alpha.sum()) - mean_log)
 
-    best = minimize(objective, np.zeros(len(mean_log)), jac=True, method="BFGS", options={"gtol": 1e-10, "maxiter": 5000})
+    best = minimize(
+        objective, np.zeros(len(mean_log)), jac=True, method="BFGS", options={"gtol": 1e-10, "maxiter": 5000}
+    )
     return np.exp(best.x)
 
 

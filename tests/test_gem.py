@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import reference
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import reference
 import unem
 
 
@@ -33,9 +33,7 @@ def test_gaussian_gem_equals_the_direct_form(seed, tasks, classes, shots, querie
     task = reference.random_task(tasks, classes, shots, queries, features, seed)
     betas, temperatures = zip(*layers, strict=True)
     result = unem.gem(task, unem.Gaussian(), unem.Schedule(betas, temperatures, scale)).probabilities
-    expected = one_by_one(
-        task, reference.gaussian_gem, classes, betas=betas, temperatures=temperatures, scale=scale
-    )
+    expected = one_by_one(task, reference.gaussian_gem, classes, betas=betas, temperatures=temperatures, scale=scale)
     np.testing.assert_allclose(result.numpy(), expected, atol=1e-8)
 
 
@@ -206,7 +204,10 @@ def test_objective_never_increases_on_ten_thousand_tasks(law):
             similarities=dirichlet,
         )
         schedule = unem.Schedule(
-            float(random.uniform(0, 8)), float(random.uniform(0.2, 4)), float(random.uniform(5, 60)) if dirichlet else 1.0, 8
+            float(random.uniform(0, 8)),
+            float(random.uniform(0.2, 4)),
+            float(random.uniform(5, 60)) if dirichlet else 1.0,
+            8,
         )
         objective = unem.gem(task, law, schedule, trace=True).trace.objective
         increase = (objective[1:] - objective[:-1]) / objective.abs().amax(0).clamp_min(1)

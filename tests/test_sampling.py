@@ -105,7 +105,10 @@ def test_the_published_draw_overlaps_and_ours_does_not():
     labels = pool([60] * 50)
     for overlap, expected in ((True, 5 / 60), (False, 0.0)):
         draw = Sampler(Protocol(overlap=overlap), labels).draw(0, 200)
-        shared = [len(set(s.tolist()) & set(q.tolist())) / 75 for s, q in zip(draw.support_index, draw.query_index, strict=True)]
+        shared = [
+            len(set(s.tolist()) & set(q.tolist())) / 75
+            for s, q in zip(draw.support_index, draw.query_index, strict=True)
+        ]
         assert abs(sum(shared) / 200 - expected) < 0.01
 
 
@@ -127,8 +130,16 @@ def test_a_single_possible_choice_is_found():
     ("protocol", "sizes", "message"),
     [
         (Protocol(shots=5), [5, 4, 9], r"shots: 5 .* class 1 has 4"),
-        (Protocol(shots=2, effective_classes=2, queries=75), [20, 20, 20], r"queries: 75 were asked for from 2 effective"),
-        (Protocol(shots=2, effective_classes=2, queries=30, balance="balanced"), [60, 10, 10], r"at least 15 images each"),
+        (
+            Protocol(shots=2, effective_classes=2, queries=75),
+            [20, 20, 20],
+            r"queries: 75 were asked for from 2 effective",
+        ),
+        (
+            Protocol(shots=2, effective_classes=2, queries=30, balance="balanced"),
+            [60, 10, 10],
+            r"at least 15 images each",
+        ),
         (Protocol(shots=2, effective_classes=4), [90, 90, 90], r"effective_classes: 4 were asked for, but only 3"),
         (Protocol(shots=3, effective_classes=1, queries=1), [3, 3], r"no class has an image left"),
         (Protocol(shots=1, query_classes=(0, 7)), [90, 90], r"query_classes: expected classes in 0 … 1"),
@@ -179,7 +190,9 @@ def test_support_and_query_from_two_splits_share_class_numbers():
     """Classes are matched by their number in the file, even when a split lacks some."""
     labels = torch.tensor([0, 1, 2, 3] * 10 + [1, 3] * 10)
     split = ["train"] * 40 + ["test"] * 20
-    features = unem.FeatureSet(torch.nn.functional.one_hot(labels, 4).float(), labels, split=split, text_features=torch.eye(4))
+    features = unem.FeatureSet(
+        torch.nn.functional.one_hot(labels, 4).float(), labels, split=split, text_features=torch.eye(4)
+    )
     protocol = Protocol(shots=2, effective_classes=2, queries=10)
     for inputs in ("features", "similarities"):
         source = TaskSource(protocol, features.split("train"), features.split("test"), inputs=inputs)

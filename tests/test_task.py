@@ -64,9 +64,7 @@ def test_arrays_lists_and_half_precision_are_taken():
     assert Task([[1, 2]], [0], [[3, 4]]).query.dtype == torch.float32
 
 
-@given(
-    counts=st.lists(st.integers(1, 5), min_size=1, max_size=6), tasks=st.integers(1, 3), seed=st.integers(0, 1000)
-)
+@given(counts=st.lists(st.integers(1, 5), min_size=1, max_size=6), tasks=st.integers(1, 3), seed=st.integers(0, 1000))
 def test_ragged_supports(counts, tasks, seed):
     labels = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts)).expand(tasks, -1)
     g = torch.Generator().manual_seed(seed)

@@ -26,7 +26,9 @@ from unem.features.store import SPLIT_SEPARATOR, FeatureSet
 
 __all__ = ["app", "main"]
 
-EXIT_CODES = "Exit codes: 0 success, 2 something given cannot be used (the message says what), 130 interrupted, 1 anything else."
+EXIT_CODES = (
+    "Exit codes: 0 success, 2 something given cannot be used (the message says what), 130 interrupted, 1 anything else."
+)
 
 app = typer.Typer(
     name="unem",
@@ -70,8 +72,12 @@ def _command(function: Callable[..., None]) -> Callable[..., None]:
 
 # -- options that several commands share ----------------------------------------------------------------------------------
 
-FeaturesFile = Annotated[Path, typer.Argument(metavar="FEATURES", help="A .safetensors, .npz, .npy or .pt file of features.")]
-LabelsFile = Annotated[Path | None, typer.Option("--labels", help="Labels of a .npy FEATURES file.", show_default=False)]
+FeaturesFile = Annotated[
+    Path, typer.Argument(metavar="FEATURES", help="A .safetensors, .npz, .npy or .pt file of features.")
+]
+LabelsFile = Annotated[
+    Path | None, typer.Option("--labels", help="Labels of a .npy FEATURES file.", show_default=False)
+]
 Shots = Annotated[int, typer.Option(help="Support images of each class, s.")]
 EffectiveClasses = Annotated[
     str, typer.Option(help="Classes present in the query, K_eff: a number, a range such as 2-10, or 'all'.")
@@ -81,10 +87,16 @@ Balance = Annotated[str, typer.Option(help="Class proportions of the query: pool
 Overlap = Annotated[bool, typer.Option("--overlap", help="Let an image be in support and query (the published draw).")]
 QueryClasses = Annotated[
     str | None,
-    typer.Option(help="Draw the effective classes from these only: 'even', 'odd', or numbers such as 0-97,120.", show_default=False),
+    typer.Option(
+        help="Draw the effective classes from these only: 'even', 'odd', or numbers such as 0-97,120.",
+        show_default=False,
+    ),
 ]
 SupportSplit = Annotated[
-    str | None, typer.Option(help="Split the support comes from, or several: train+val.  [default: the query's]", show_default=False)
+    str | None,
+    typer.Option(
+        help="Split the support comes from, or several: train+val.  [default: the query's]", show_default=False
+    ),
 ]
 Tasks = Annotated[int, typer.Option(help="Number of tasks.")]
 Seed = Annotated[int, typer.Option(help="Names the tasks; the same seed gives the same tasks.")]
@@ -103,7 +115,13 @@ def _progress(quiet: bool, *columns: str) -> Iterator[Progress]:
 
 
 def _protocol(
-    shots: int, effective_classes: str, queries: int, balance: str, overlap: bool, query_classes: str | None, features: FeatureSet
+    shots: int,
+    effective_classes: str,
+    queries: int,
+    balance: str,
+    overlap: bool,
+    query_classes: str | None,
+    features: FeatureSet,
 ) -> unem.Protocol:
     return unem.Protocol(
         shots=shots,
@@ -124,7 +142,9 @@ def _parse_classes(text: str | None, class_ids: tuple[int, ...]) -> tuple[int, .
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
         if not match:
-            raise InputError(f"--query-classes: expected 'even', 'odd' or numbers and ranges such as 0-97,120, got {text!r}")
+            raise InputError(
+                f"--query-classes: expected 'even', 'odd' or numbers and ranges such as 0-97,120, got {text!r}"
+            )
         classes.extend(range(int(match[1]), int(match[2] or match[1]) + 1))
     return tuple(classes)
 
@@ -201,9 +221,9 @@ def _root(
 @app.command(epilog="Example:  unem demo -o demo")
 @_command
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the report and the learned schedules.")] = Path(
-        "unem-demo"
-    ),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for the report and the learned schedules.")
+    ] = Path("unem-demo"),
     seed: Seed = 0,
     tasks: Annotated[int, typer.Option(help="Test tasks.")] = 500,
     quiet: Quiet = False,
@@ -245,21 +265,37 @@ def train(
     overlap: Overlap = False,
     query_classes: QueryClasses = None,
     support_split: SupportSplit = None,
-    query_split: Annotated[str | None, typer.Option(help="Split the queries come from.  [default: val]", show_default=False)] = None,
-    recipe: Annotated[str, typer.Option(help="default (chosen by measurement) or published (the paper's code).")] = "default",
-    tasks: Annotated[int | None, typer.Option(help="Training tasks.  [default: the recipe's]", show_default=False)] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over them.  [default: the recipe's]", show_default=False)] = None,
+    query_split: Annotated[
+        str | None, typer.Option(help="Split the queries come from.  [default: val]", show_default=False)
+    ] = None,
+    recipe: Annotated[
+        str, typer.Option(help="default (chosen by measurement) or published (the paper's code).")
+    ] = "default",
+    tasks: Annotated[
+        int | None, typer.Option(help="Training tasks.  [default: the recipe's]", show_default=False)
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Passes over them.  [default: the recipe's]", show_default=False)
+    ] = None,
     layers: Annotated[int, typer.Option(help="Number of layers L.")] = 10,
-    loss: Annotated[str | None, typer.Option(help="nll or published.  [default: the recipe's]", show_default=False)] = None,
+    loss: Annotated[
+        str | None, typer.Option(help="nll or published.  [default: the recipe's]", show_default=False)
+    ] = None,
     learning_rate: Annotated[
         float | None, typer.Option(help="Adam's rate.  [default: the recipe's]", show_default=False)
     ] = None,
-    shared: Annotated[bool, typer.Option("--shared", help="One λ and one T for all layers (the paper's 'fixed').")] = False,
-    no_temperature: Annotated[bool, typer.Option("--no-temperature", help="Keep T = 1 and T_z at its start value.")] = False,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="One λ and one T for all layers (the paper's 'fixed').")
+    ] = False,
+    no_temperature: Annotated[
+        bool, typer.Option("--no-temperature", help="Keep T = 1 and T_z at its start value.")
+    ] = False,
     init_lambda: Annotated[float | None, typer.Option(help="Start value of λ.", show_default=False)] = None,
     init_temperature: Annotated[float | None, typer.Option(help="Start value of T.", show_default=False)] = None,
     init_scale: Annotated[float | None, typer.Option(help="Start value of T_z.", show_default=False)] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from OUTPUT.checkpoint.safetensors if it is there.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from OUTPUT.checkpoint.safetensors if it is there.")
+    ] = False,
     seed: Seed = 0,
     device: Device = "cpu",
     quiet: Quiet = False,
@@ -352,7 +388,8 @@ def evaluate(
         str | None, typer.Option(help="Schedule file or preset, for the unem methods.", show_default=False)
     ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting of the method, NAME=VALUE; repeatable.", show_default=False)
+        list[str] | None,
+        typer.Option("--set", help="A setting of the method, NAME=VALUE; repeatable.", show_default=False),
     ] = None,
     labels: LabelsFile = None,
     shots: Shots = 5,
@@ -362,7 +399,9 @@ def evaluate(
     overlap: Overlap = False,
     query_classes: QueryClasses = None,
     support_split: SupportSplit = None,
-    query_split: Annotated[str | None, typer.Option(help="Split the queries come from.  [default: test]", show_default=False)] = None,
+    query_split: Annotated[
+        str | None, typer.Option(help="Split the queries come from.  [default: test]", show_default=False)
+    ] = None,
     tasks: Tasks = 1000,
     seed: Seed = 0,
     device: Device = "cpu",
@@ -370,7 +409,8 @@ def evaluate(
         int | None, typer.Option(help="Tasks handled at once.  [default: from a memory budget]", show_default=False)
     ] = None,
     json_file: Annotated[
-        str | None, typer.Option("--json", metavar="FILE", help="Write the result row; '-' prints it.", show_default=False)
+        str | None,
+        typer.Option("--json", metavar="FILE", help="Write the result row; '-' prints it.", show_default=False),
     ] = None,
     per_task: Annotated[bool, typer.Option("--per-task", help="Put the accuracy of each task into the row.")] = False,
     quiet: Quiet = False,
@@ -448,7 +488,8 @@ def methods(
 )
 @_command
 def presets(
-    pattern: Annotated[str, typer.Argument(help="Glob, or a whole name to see its numbers.")] = "*", as_json: AsJson = False
+    pattern: Annotated[str, typer.Argument(help="Glob, or a whole name to see its numbers.")] = "*",
+    as_json: AsJson = False,
 ) -> None:
     """List the schedules that come with the library: the published learned ones, with their citation."""
     found = unem.list_presets(pattern)
@@ -483,7 +524,9 @@ def features_info(features: FeaturesFile, labels: LabelsFile = None, as_json: As
         table.add_row(key.replace("_", " "), str(info[key]))
     for name, split in info["splits"].items():
         low, high = split["images_per_class"]
-        table.add_row(f"split {name}", f"{split['images']} images, {split['classes']} classes, {low}–{high} images a class")
+        table.add_row(
+            f"split {name}", f"{split['images']} images, {split['classes']} classes, {low}–{high} images a class"
+        )
     out.print(table)
 
 

@@ -22,6 +22,7 @@ __all__ = ["DemoResult", "run_demo"]
 
 EFFECTIVE_CLASSES = 3
 PROTOCOL = unem.Protocol(shots=3, effective_classes=EFFECTIVE_CLASSES, queries=75)
+LAWS: tuple[ClassModel, ...] = (unem.Gaussian(), unem.Dirichlet())
 TRAINING_TASKS, EPOCHS = 300, 15
 SHOWN_TASK = 0  # fixed before anything was drawn, so that the report does not show a flattering one
 
@@ -62,7 +63,7 @@ def run_demo(output: Path, *, tasks: int = 500, seed: int = 0, progress: Progres
     features = digits()
     features.save(output / "digits.safetensors")
     with _one_thread():
-        schedules = {f"unem-{law.name}": _learn(features, law, seed, report) for law in (unem.Gaussian(), unem.Dirichlet())}
+        schedules = {f"unem-{law.name}": _learn(features, law, seed, report) for law in LAWS}
         for name, schedule in schedules.items():
             schedule.save(output / f"{name}.json")
         test = features.split("test")
@@ -88,7 +89,7 @@ def _learn(features: FeatureSet, law: ClassModel, seed: int, progress: Progress)
         seed=seed,
         on_epoch=lambda epoch: progress(f"learning unem-{law.name}: epochs", epoch.number, EPOCHS),
     )
-    if schedule.provenance["interrupted"]:  # `train` would keep the best so far; whoever stops a demonstration wants it to end
+    if schedule.provenance["interrupted"]:  # `train` keeps the best so far; who stops a demonstration wants it to end
         raise KeyboardInterrupt
     return schedule
 
@@ -108,7 +109,8 @@ def _methods(schedules: dict[str, unem.Schedule]) -> list[unem.Method]:
 def _compare(
     methods: list[unem.Method], test: FeatureSet, tasks: int, seed: int, progress: Progress
 ) -> list[unem.Evaluation]:
-    what, evaluations = f"comparing {len(methods)} methods: tasks", []
+    evaluations: list[unem.Evaluation] = []
+    what = f"comparing {len(methods)} methods: tasks"
     for method in methods:
         before = len(evaluations) * tasks
         evaluations.append(
@@ -126,15 +128,11 @@ def _compare(
 
 def _shown_task(test: FeatureSet, schedules: dict[str, unem.Schedule], seed: int) -> ShownTask:
     """One of the test tasks, as both laws see it, with predictions before and after transduction."""
-    sources = {
-        law: TaskSource(PROTOCOL, test, seed=seed, inputs=inputs)
-        for law, inputs in (("gaussian", unem.Gaussian.inputs), ("dirichlet", unem.Dirichlet.inputs))
-    }
-    task, labels = sources["gaussian"].batch(SHOWN_TASK, 1)
-    predictions = {
-        law: unem.gem(source.batch(SHOWN_TASK, 1)[0], _LAWS[law], schedules[f"unem-{law}"], trace=True)
-        for law, source in sources.items()
-    }
+    predictions = {}
+    for law in LAWS:
+        source = TaskSource(PROTOCOL, test, seed=seed, inputs=law.inputs)
+        predictions[law.name] = unem.gem(source.batch(SHOWN_TASK, 1)[0], law, schedules[f"unem-{law.name}"], trace=True)
+    task, labels = TaskSource(PROTOCOL, test, seed=seed).batch(SHOWN_TASK, 1)
     return ShownTask(
         number=SHOWN_TASK,
         support=task.support[0],
@@ -149,7 +147,7 @@ def _shown_task(test: FeatureSet, schedules: dict[str, unem.Schedule], seed: int
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Run torch in one thread: for tensors this small several mostly wait for each other, on a busy machine for minutes."""
+    """One thread of torch: for tensors this small several mostly wait for each other, on a busy machine for minutes."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -66,8 +66,7 @@ def gem(task: Task, law: ClassModel, schedule: Schedule, *, trace: bool = False)
         raise InputError(f"schedule: it is meant for the {schedule.law} law, but the law given is {law.name}")
     statistics = law.scaled(law.prepare(task), schedule.feature_scale)
     recorder = _Recorder() if trace else None
-    logits = iterate(law, statistics, schedule.class_balances, schedule.temperatures, recorder)
-    probabilities = _assign(logits, schedule.temperatures[-1])
+    probabilities, _ = iterate(law, statistics, schedule.class_balances, schedule.temperatures, recorder)
     if task.single:
         probabilities = probabilities.squeeze(0)
     return Prediction(probabilities, recorder.trace() if recorder else None)
@@ -79,16 +78,13 @@ def iterate(
     class_balances: Sequence[float | Tensor],
     temperatures: Sequence[float | Tensor],
     recorder: _Recorder | None = None,
-) -> Float[Tensor, "task query class"]:
-    """The loop on prepared statistics; returns the last layer's logits, ``(ln p + β ln π)/T``.
+) -> tuple[Float[Tensor, "task query class"], Float[Tensor, "task query class"]]:
+    """The loop on prepared statistics; returns the last layer's u and its logits, ``(ln p + β ln π)/T``.
 
     Differentiable in β, T and whatever the statistics depend on. With T = 0 the logits are not divided.
     """
-    assignments = law.start(statistics)
-    parameters = None
-    for layer, (beta, temperature) in enumerate(zip(class_balances, temperatures, strict=True)):
-        if layer:
-            assignments = _assign(logits, temperatures[layer - 1])
+    assignments, parameters = law.start(statistics), None
+    for beta, temperature in zip(class_balances, temperatures, strict=True):
         parameters = law.m_step(statistics, assignments, parameters)
         logits = law.log_prob(statistics, parameters)
         if assignments is not None:  # without assignments π is uniform, and cancels
@@ -96,9 +92,11 @@ def iterate(
             logits = logits + beta * log_proportions
         if not _is_hard(temperature):
             logits = logits / temperature
+        assignments = _assign(logits, temperature)
         if recorder:
-            recorder.add(law, statistics, parameters, _assign(logits, temperature), beta, temperature)
-    return logits
+            recorder.add(law, statistics, parameters, assignments, beta, temperature)
+    assert assignments is not None
+    return assignments, logits
 
 
 def _is_hard(temperature: float | Tensor) -> bool:
@@ -118,7 +116,13 @@ class _Recorder:
         self.rows: list[tuple[Tensor, ...]] = []
 
     def add(
-        self, law: ClassModel, statistics: Any, parameters: Any, u: Tensor, beta: float | Tensor, temperature: float | Tensor
+        self,
+        law: ClassModel,
+        statistics: Any,
+        parameters: Any,
+        u: Tensor,
+        beta: float | Tensor,
+        temperature: float | Tensor,
     ) -> None:
         proportions = u.mean(1)
         floored = proportions + law.proportion_floor

@@ -77,7 +77,9 @@ class Protocol:
         except ValueError:
             value = 0.0
         if not 0.0 < value < float("inf"):
-            raise InputError(f"balance: expected 'pooled', 'balanced' or 'dirichlet(a)' with a > 0, got {self.balance!r}")
+            raise InputError(
+                f"balance: expected 'pooled', 'balanced' or 'dirichlet(a)' with a > 0, got {self.balance!r}"
+            )
         return value
 
     def to_dict(self) -> dict[str, Any]:
@@ -334,7 +336,9 @@ class Sampler:
         assert isinstance(low, int)
         assert isinstance(high, int)
         if high > available:
-            raise InputError(f"effective_classes: {high} were asked for, but only {available} classes have query images")
+            raise InputError(
+                f"effective_classes: {high} were asked for, but only {available} classes have query images"
+            )
         return low, high
 
     def _check_feasible(self) -> None:
@@ -345,8 +349,10 @@ class Sampler:
                 self._best_number = k
                 return
         largest = self._sizes[self._candidates[: self._high]]
-        what = f"at least {-(-self.protocol.queries // self._high)} images each" if self.protocol.balance == "balanced" else (
-            f"{self.protocol.queries} images together"
+        what = (
+            f"at least {-(-self.protocol.queries // self._high)} images each"
+            if self.protocol.balance == "balanced"
+            else (f"{self.protocol.queries} images together")
         )
         raise InputError(
             f"queries: {self.protocol.queries} were asked for from {self._high} effective classes, which would need {what}; "

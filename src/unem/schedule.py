@@ -63,7 +63,9 @@ class Schedule:
             )
         layers = lengths.pop() if lengths else (self.layers or 10)
         if not isinstance(self.layers, int) or self.layers not in (0, layers) or layers < 1:
-            raise InputError(f"layers: expected {'a whole number of at least 1' if layers < 1 else layers}, got {self.layers!r}")
+            raise InputError(
+                f"layers: expected {'a whole number of at least 1' if layers < 1 else layers}, got {self.layers!r}"
+            )
         if self.law not in (None, "gaussian", "dirichlet"):
             raise InputError(f"law: expected 'gaussian', 'dirichlet' or nothing, got {self.law!r}")
         for name, value in (("class_balance", balance), ("temperature", temperature), ("feature_scale", scale)):
@@ -139,7 +141,9 @@ def _per_layer(value: Any, name: str, lower: float) -> PerLayer:
         raise InputError(f"{name}: got an empty sequence, expected one value per layer")
     for v in values:
         if not (math.isfinite(v) and v >= lower):
-            raise InputError(f"{name}: expected finite numbers{f' of at least {lower:g}' if lower > -math.inf else ''}, got {v}")
+            raise InputError(
+                f"{name}: expected finite numbers{f' of at least {lower:g}' if lower > -math.inf else ''}, got {v}"
+            )
     shared = not isinstance(value, Sequence)
     return values[0] if shared else values
 

@@ -111,9 +111,7 @@ class Task:
     def to(self, *args: Any, **kwargs: Any) -> Task:
         """Move or convert the features as :meth:`torch.Tensor.to` does; labels follow the device."""
         support, query = self.support.to(*args, **kwargs), self.query.to(*args, **kwargs)
-        return replace_fields(
-            self, support=support, query=query, support_labels=self.support_labels.to(support.device)
-        )
+        return replace_fields(self, support=support, query=query, support_labels=self.support_labels.to(support.device))
 
     def __getitem__(self, index: int | slice | Tensor) -> Task:
         """Some of the tasks, still as a batch.
@@ -151,7 +149,9 @@ class Task:
             "number of features": [t.query.shape[2] for t in tasks],
         }.items():
             if len(set(values)) > 1:
-                raise InputError(f"tasks: {name} differs between the tasks ({sorted(set(values))}); it must be the same")
+                raise InputError(
+                    f"tasks: {name} differs between the tasks ({sorted(set(values))}); it must be the same"
+                )
         longest = max(t.support.shape[1] for t in tasks)
         padded = [_pad_support(t, longest) for t in tasks]
         return replace_fields(

@@ -95,8 +95,11 @@ class TrainingConfig:
     @classmethod
     def default(cls, law: str, **changes: Any) -> TrainingConfig:
         """This library's settings for a law."""
-        base = cls()
-        return replace(base, **changes)
+        settings: dict[str, Any] = {"tasks": 1000, "epochs": 30, "batch_size": 50, "learning_rate": 0.1}
+        if law == "dirichlet":  # its steps cost more, and fewer tasks suffice
+            settings |= {"tasks": 300, "epochs": 15, "batch_size": 15}
+        settings |= {"loss": "nll", "decay": "one-cycle", "constraints": "log", "clip": 1.0}
+        return cls(**(settings | changes))
 
     @classmethod
     def published(cls, law: str, **changes: Any) -> TrainingConfig:
@@ -106,7 +109,9 @@ class TrainingConfig:
             >>> TrainingConfig.published("dirichlet").learning_rate
             0.5
         """
-        start = math.log1p(math.e)  # softplus(1), where the published parameters start: β and T_z at it, T at 1 above it
+        start = math.log1p(
+            math.e
+        )  # softplus(1), where the published parameters start: β and T_z at it, T at 1 above it
         common: dict[str, Any] = {"loss": "published", "decay": "step", "constraints": "softplus", "epochs": 80}
         if law == "gaussian":
             settings = {"tasks": 1000, "batch_size": 0, "learning_rate": 0.1, "decay_every": 50}
@@ -245,7 +250,9 @@ class _Run:
     # -- an epoch -----------------------------------------------------------------------------------------------------
 
     def epoch(self, state: _State) -> Epoch:
-        order = torch.randperm(self.config.tasks, generator=torch.Generator().manual_seed(self.seed + 7919 * state.epoch))
+        order = torch.randperm(
+            self.config.tasks, generator=torch.Generator().manual_seed(self.seed + 7919 * state.epoch)
+        )
         steps = order.split(self.config.batch_size or self.config.tasks)
         total_loss, total_hits = 0.0, 0.0
         for number, batch in enumerate(steps):
@@ -328,7 +335,9 @@ class _Run:
         tensors |= {f"best.{k}": v for k, v in state.best.items()}
         for name, parameter in self.model.raw.items():
             moments = self.optimiser.state[parameter]
-            tensors |= {f"adam.{key}.{name}": torch.as_tensor(moments[key]) for key in ("exp_avg", "exp_avg_sq", "step")}
+            tensors |= {
+                f"adam.{key}.{name}": torch.as_tensor(moments[key]) for key in ("exp_avg", "exp_avg_sq", "step")
+            }
         header = {
             "settings": self.settings,
             "epoch": state.epoch,
@@ -337,7 +346,9 @@ class _Run:
         }
         with write_aside(path) as aside:
             try:
-                save_file({k: v.cpu().clone() for k, v in tensors.items()}, aside, metadata={"unem": json.dumps(header)})
+                save_file(
+                    {k: v.cpu().clone() for k, v in tensors.items()}, aside, metadata={"unem": json.dumps(header)}
+                )
             except SafetensorError as error:
                 raise OSError(str(error)) from error
 
@@ -388,7 +399,9 @@ class _Tasks:
         return self.law.prepare(self.source.gather(self._rows(rows)))
 
     def _rows(self, rows: Tensor) -> Any:
-        return type(self.draw)(*(getattr(self.draw, f.name)[rows.to(self.draw.query_labels.device)] for f in fields(self.draw)))
+        return type(self.draw)(
+            *(getattr(self.draw, f.name)[rows.to(self.draw.query_labels.device)] for f in fields(self.draw))
+        )
 
 
 def _concatenate(parts: Sequence[Any]) -> Any:
@@ -405,7 +418,9 @@ def _accuracy(log_u: Tensor, labels: Tensor) -> float:
 def initial_schedule(law: ClassModel, features: FeatureSet, protocol: Protocol, config: TrainingConfig) -> Schedule:
     """Start values, where the config leaves them open."""
     defaults = _gaussian_start(features) if law.name == "gaussian" else _dirichlet_start(features, protocol)
-    values = {name: getattr(config, name) if getattr(config, name) is not None else defaults[name] for name in LEARNABLE}
+    values: dict[str, Any] = {
+        name: defaults[name] if getattr(config, name) is None else getattr(config, name) for name in LEARNABLE
+    }
     for name in ("class_balance", "temperature"):
         if config.adaptive and name in config.learn:
             values[name] = (values[name],) * config.layers
@@ -420,7 +435,9 @@ def _gaussian_start(features: FeatureSet) -> dict[str, float]:
 def _dirichlet_start(features: FeatureSet, protocol: Protocol) -> dict[str, float]:
     """EM-Dirichlet's rule β = K/K_eff, and T_z from the spread of an image's similarities."""
     wanted = protocol.effective_classes
-    low, high = (features.num_classes,) * 2 if wanted == "all" else wanted if isinstance(wanted, tuple) else (wanted,) * 2
+    low, high = (
+        (features.num_classes,) * 2 if wanted == "all" else wanted if isinstance(wanted, tuple) else (wanted,) * 2
+    )
     spread = float(features.similarities().features.std(1).mean())
     return {
         "class_balance": features.num_classes / math.sqrt(int(low) * int(high)),

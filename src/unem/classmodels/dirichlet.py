@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -81,6 +81,7 @@ class Dirichlet(ClassModel):
         self, statistics: DirichletStatistics, assignments: Tensor | None, previous: DirichletParameters | None
     ) -> DirichletParameters:
         s = statistics
+        assert s.log_support_sums is not None, "statistics must be scaled first"
         if assignments is None:
             mean_log = s.log_support_sums / s.shots.unsqueeze(-1)
         else:
@@ -100,6 +101,7 @@ class Dirichlet(ClassModel):
         self, statistics: DirichletStatistics, parameters: DirichletParameters, assignments: Tensor
     ) -> Tensor:
         s, p = statistics, parameters
+        assert s.log_support_sums is not None, "statistics must be scaled first"
         support = ((p.alpha - 1) * s.log_support_sums).sum((-1, -2)) + (s.shots * p.log_normaliser).sum(-1)
         query = (assignments * self.log_prob(s, p)).sum((-1, -2)) - s.log_query.sum((-1, -2))
         return -(support + query)
@@ -113,7 +115,7 @@ class DirichletStatistics(Statistics):
     """Similarities when prepared, ln z when scaled."""
     shots: Float[Tensor, "task class"]
     num_classes: int
-    log_support_sums: Any = None
+    log_support_sums: Float[Tensor, "task class dim"] | None = None
 
 
 @dataclass(frozen=True)

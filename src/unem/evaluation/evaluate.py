@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any
 
 import torch
@@ -145,11 +145,10 @@ def _settings(
     seed: int,
     device: torch.device | str,
 ) -> dict[str, Any]:
-    schedule = getattr(method, "schedule", None)
-    schedule = schedule() if isinstance(method, unem.UNEM) else schedule
     return {
         "method": method.name,
-        "schedule": schedule.to_dict() if isinstance(schedule, Schedule) else None,
+        "law": repr(method.law) if hasattr(method, "law") else None,
+        "schedule": _describe_schedule(method),
         "features": features.name,
         "digest": features.digest,
         "query_features": (query or features).name,
@@ -161,3 +160,10 @@ def _settings(
         "device": str(device),
         "versions": {"unem": unem.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }
+
+
+def _describe_schedule(method: Method) -> dict[str, Any] | None:
+    schedule = method.schedule() if isinstance(method, unem.UNEM) else getattr(method, "schedule", None)
+    if isinstance(schedule, Schedule):
+        return schedule.to_dict()
+    return asdict(schedule) if is_dataclass(schedule) and not isinstance(schedule, type) else None  # a rule

@@ -30,7 +30,7 @@ class CalibrationBins:
         self.bins = bins
         self.sums = torch.zeros(3, bins, dtype=torch.float64)  # count, confidence, correct
 
-    def add(self, confidence: Float[Tensor, "..."], correct: Bool[Tensor, "..."]) -> None:
+    def add(self, confidence: Float[Tensor, ...], correct: Bool[Tensor, ...]) -> None:
         confidence = confidence.flatten().double().cpu()
         # Bins are (low, high]; a confidence on an edge belongs below it.
         column = (confidence * self.bins).ceil().long().sub(1).clamp(0, self.bins - 1)
@@ -43,9 +43,7 @@ class CalibrationBins:
         return float((confidence - correct).abs().sum() / count.sum())
 
 
-def expected_calibration_error(
-    confidence: Float[Tensor, "..."], correct: Bool[Tensor, "..."], bins: int = 15
-) -> float:
+def expected_calibration_error(confidence: Float[Tensor, ...], correct: Bool[Tensor, ...], bins: int = 15) -> float:
     """Expected calibration error of top-1 confidences, between 0 and 1.
 
     References:

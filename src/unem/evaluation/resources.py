@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -62,10 +63,8 @@ class PeakMemory:
 
 
 def _reset_resident_peak() -> None:
-    try:
+    with suppress(OSError):  # not Linux, or not allowed: the peak since the process started is then reported
         Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        pass  # not Linux, or not allowed: the peak since the process started is then reported
 
 
 def _resident(field: str) -> int:

@@ -42,7 +42,11 @@ def digits() -> FeatureSet:
         split=np.where(np.arange(len(labels)) % 2 == 0, "val", "test"),
         class_names=[str(d) for d in range(10)],
         text_features=_centred(np.stack([_printed(str(d)) for d in range(10)])),
-        metadata={"dataset": "UCI optical recognition of handwritten digits", "backbone": "pixels", "text": "DejaVu Sans Bold"},
+        metadata={
+            "dataset": "UCI optical recognition of handwritten digits",
+            "backbone": "pixels",
+            "text": "DejaVu Sans Bold",
+        },
         name="digits",
     )
 
@@ -52,14 +56,14 @@ def _centred(rows: NDArray[Any]) -> torch.Tensor:
 
 
 def _printed(character: str) -> NDArray[Any]:
-    """A character as the images show it: bold like the pen, five columns wide, eight rows high."""
+    """A character as the images show it: bold like the pen, eight pixels high, five wide, in the middle."""
     import matplotlib
     from PIL import Image, ImageDraw, ImageFont
 
     font = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans-Bold.ttf"
     canvas = Image.new("L", (128, 128))
     ImageDraw.Draw(canvas).text((20, 0), character, fill=255, font=ImageFont.truetype(str(font), 96))
-    glyph = canvas.crop(canvas.getbbox()).resize((5, SIDE), Image.Resampling.BOX)
-    image = Image.new("L", (SIDE, SIDE))
-    image.paste(glyph, (1, 0))
-    return np.asarray(image, dtype=np.float64).ravel() / 255.0
+    glyph = canvas.crop(canvas.getbbox()).resize((5 * SIDE, SIDE * SIDE))
+    image = Image.new("L", (SIDE * SIDE, SIDE * SIDE))
+    image.paste(glyph, (3 * SIDE // 2, 0))
+    return np.asarray(image.resize((SIDE, SIDE), Image.Resampling.BOX), dtype=np.float64).ravel() / 255.0

@@ -78,7 +78,9 @@ class FeatureSet:
     ) -> None:
         table = as_floating(features, "features")
         if table.ndim != 2 or 0 in table.shape:
-            raise InputError(f"features: expected [image, feature] with at least one of each, got shape {tuple(table.shape)}")
+            raise InputError(
+                f"features: expected [image, feature] with at least one of each, got shape {tuple(table.shape)}"
+            )
         check_finite(table, "features")
         label = _check_labels(labels, len(table), class_names, text_features)
         num_classes = max(int(label.max()) + 1, len(class_names) if class_names is not None else 0)
@@ -165,7 +167,9 @@ class FeatureSet:
 
     def to(self, device: torch.device | str) -> FeatureSet:
         """The same set with its feature table on a device."""
-        return self if self.features.device == torch.device(device) else replace_features(self, self.features.to(device))
+        return (
+            self if self.features.device == torch.device(device) else replace_features(self, self.features.to(device))
+        )
 
     def info(self) -> dict[str, Any]:
         """What is in the set, as plain values."""
@@ -233,7 +237,9 @@ class FeatureSet:
         """
         file = Path(path)
         if not file.is_file():
-            raise InputError(f"features: {os.fspath(path)!r} {'is a folder, not a file' if file.is_dir() else 'does not exist'}")
+            raise InputError(
+                f"features: {os.fspath(path)!r} {'is a folder, not a file' if file.is_dir() else 'does not exist'}"
+            )
         readers = {".safetensors": _read_native, ".npz": _read_npz, ".pt": _read_torch, ".pth": _read_torch}
         if file.suffix == ".npy":
             values = _read_npy(file, Path(labels) if labels else None)
@@ -245,7 +251,9 @@ class FeatureSet:
             )
         for key in ("features", "labels"):
             if key not in values:
-                raise InputError(f"features: {os.fspath(path)!r} has no {key!r}, only {', '.join(sorted(values)) or 'nothing'}")
+                raise InputError(
+                    f"features: {os.fspath(path)!r} has no {key!r}, only {', '.join(sorted(values)) or 'nothing'}"
+                )
         try:
             return cls(**{"name": file.stem, **values})
         except InputError as error:
@@ -274,7 +282,7 @@ def _read_native(file: Path) -> dict[str, Any]:
             values: dict[str, Any] = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise InputError(f"features: {file.name!r} is not a readable safetensors file ({error})") from error
-    header = json.loads(metadata["unem"])
+    header: dict[str, Any] = json.loads(metadata["unem"])
     if "split" in values:
         values["split"] = np.asarray(header.pop("splits"))[values["split"].numpy()]
     return values | header
@@ -299,7 +307,9 @@ def _read_npy(file: Path, labels: Path | None) -> dict[str, Any]:
         try:
             values[key] = np.load(source, allow_pickle=False)
         except (ValueError, OSError, EOFError) as error:
-            raise InputError(f"{key}: {source.name!r} is not a readable .npy without pickled objects ({error})") from error
+            raise InputError(
+                f"{key}: {source.name!r} is not a readable .npy without pickled objects ({error})"
+            ) from error
     return values
 
 
@@ -310,7 +320,9 @@ def _read_torch(file: Path) -> dict[str, Any]:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"features: {file.name!r} is not a torch file of plain tensors ({reason})") from error
     if not isinstance(stored, Mapping):
-        raise InputError(f"features: {file.name!r} holds a {type(stored).__name__}, expected a dict with features and labels")
+        raise InputError(
+            f"features: {file.name!r} holds a {type(stored).__name__}, expected a dict with features and labels"
+        )
     return {key: stored[key] for key in ("features", "labels", *_OPTIONAL) if key in stored}
 
 

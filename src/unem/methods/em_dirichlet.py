@@ -1,5 +1,6 @@
 """EM-Dirichlet and its hard variant."""
 
+from dataclasses import dataclass
 from typing import Literal
 
 from unem.classmodels import Dirichlet
@@ -24,7 +25,8 @@ def em_dirichlet(
 
     Generalized EM with T = 1, T_z = 30, 20 iterations; ``class_balance`` (β = λ/|Q|) overrides the rule.
     """
-    return _method("em-dirichlet", effective_classes, class_balance, 1.0, iterations, feature_scale, solver)
+    rule = BalanceRule(effective_classes, class_balance, 1.0, iterations, feature_scale)
+    return GEMMethod("em-dirichlet", Dirichlet(solver=solver), rule)
 
 
 @register("hard-em-dirichlet", reference=_REFERENCE, inputs="similarities")
@@ -37,23 +39,24 @@ def hard_em_dirichlet(
     solver: Literal["exact", "mm"] = "exact",
 ) -> GEMMethod:
     r"""Hard EM-Dirichlet: EM-Dirichlet with hard assignments (the limit T → 0), 10 iterations."""
-    return _method("hard-em-dirichlet", effective_classes, class_balance, 0.0, iterations, feature_scale, solver)
+    rule = BalanceRule(effective_classes, class_balance, 0.0, iterations, feature_scale)
+    return GEMMethod("hard-em-dirichlet", Dirichlet(solver=solver), rule)
 
 
-def _method(
-    name: str,
-    effective_classes: int,
-    class_balance: float | None,
-    temperature: float,
-    iterations: int,
-    feature_scale: float,
-    solver: Literal["exact", "mm"],
-) -> GEMMethod:
-    if effective_classes < 1:
-        raise InputError(f"effective_classes: expected at least 1, got {effective_classes}")
+@dataclass(frozen=True)
+class BalanceRule:
+    """β = ⌊K/K_eff⌋ for the task at hand, unless it is given."""
 
-    def schedule(task: Task) -> Schedule:
-        balance = task.num_classes // effective_classes if class_balance is None else class_balance
-        return Schedule(float(balance), temperature, feature_scale, layers=iterations)
+    effective_classes: int
+    class_balance: float | None
+    temperature: float
+    iterations: int
+    feature_scale: float
 
-    return GEMMethod(name, Dirichlet(solver=solver), schedule)
+    def __post_init__(self) -> None:
+        if self.effective_classes < 1:
+            raise InputError(f"effective_classes: expected at least 1, got {self.effective_classes}")
+
+    def __call__(self, task: Task) -> Schedule:
+        balance = task.num_classes // self.effective_classes if self.class_balance is None else self.class_balance
+        return Schedule(float(balance), self.temperature, self.feature_scale, layers=self.iterations)

@@ -5,7 +5,9 @@ from unem.methods.base import GEMMethod, register
 from unem.schedule import Schedule
 
 
-@register("soft-kmeans", reference="M. Ren et al., Meta-learning for semi-supervised few-shot classification, ICLR 2018")
+@register(
+    "soft-kmeans", reference="M. Ren et al., Meta-learning for semi-supervised few-shot classification, ICLR 2018"
+)
 def soft_kmeans(*, iterations: int = 10, temperature: float = 1.0, feature_scale: float = 1.0) -> GEMMethod:
     r"""Soft k-means with the support as labelled points.
 

@@ -64,7 +64,7 @@ def dirichlet_mle(mean_log: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows 
         >>> bool((dirichlet_mle(mean_log) - alpha).abs().max() < 1e-9)
         True
     """
-    alpha: Tensor = _MaximumLikelihood.apply(mean_log)
+    alpha: Tensor = _MaximumLikelihood.apply(mean_log)  # type: ignore[no-untyped-call]
     return alpha
 
 
@@ -76,7 +76,7 @@ class _MaximumLikelihood(torch.autograd.Function):
         return alpha
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         mean_log, alpha = ctx.saved_tensors
         rows = [t.reshape(-1, t.shape[-1]) for t in (mean_log, alpha, grad)]
@@ -173,9 +173,7 @@ def _positive_step(alpha: Tensor, step: Tensor) -> Tensor:
     return torch.where(step < 0, alpha * alpha / (alpha - step), alpha + step)
 
 
-def dirichlet_mm(
-    mean_log: Float[Tensor, "*rows dim"], start: Float[Tensor, "*rows dim"]
-) -> Float[Tensor, "*rows dim"]:
+def dirichlet_mm(mean_log: Float[Tensor, "*rows dim"], start: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows dim"]:
     r"""The published majorise–minimise iterations, from ``start``, with gradients through each of them.
 
     With ``c = 2(ψ(α+1)α − lnΓ(α+1))/α²`` (π²/6 at α → 0) and ``b = ψ(α+1) − ψ(Σα) − cα − ȳ``, a step is the positive root
@@ -184,7 +182,7 @@ def dirichlet_mm(
 
     Use :func:`dirichlet_mle` unless published numbers are to be met.
     """
-    alpha: Tensor = _MajoriseMinimise.apply(mean_log, start)
+    alpha: Tensor = _MajoriseMinimise.apply(mean_log, start)  # type: ignore[no-untyped-call]
     return alpha
 
 
@@ -207,7 +205,7 @@ class _MajoriseMinimise(torch.autograd.Function):
         return alpha
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
         mean_log, *path = ctx.saved_tensors
         grad_mean_log = torch.zeros_like(mean_log)

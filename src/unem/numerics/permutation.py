@@ -17,7 +17,7 @@ _FIRST, _SECOND = -0x00AE502812AA7333, -0x3B314601E57A13AD
 ROUNDS = 32
 
 
-def hash64(*values: Tensor | int) -> Int[Tensor, "..."]:
+def hash64(*values: Tensor | int) -> Int[Tensor, ...]:
     """A well-mixed 64-bit integer for each combination of the (broadcast) integers given; order matters.
 
     Example:
@@ -49,8 +49,8 @@ def uniform(key: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
 
 def keyed_permutation(
-    position: Int[Tensor, "..."], size: Int[Tensor, "..."] | int, key: Int[Tensor, "..."]
-) -> Int[Tensor, "..."]:
+    position: Int[Tensor, ...], size: Int[Tensor, ...] | int, key: Int[Tensor, ...]
+) -> Int[Tensor, ...]:
     """Image of ``position`` under the pseudo-random permutation of ``0 … size − 1`` that ``key`` names.
 
     Swap-or-not [1]: each round pairs x with ``k − x mod size`` and a hash of the pair decides whether they swap. All

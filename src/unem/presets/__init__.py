@@ -25,7 +25,9 @@ def _published() -> dict[str, Schedule]:
 def _as_schedule(record: dict[str, Any], citation: str) -> Schedule:
     numbers = ("class_balance", "temperature", "feature_scale", "layers", "law")
     rest = {k: v for k, v in record.items() if k not in (*numbers, "name")}
-    return Schedule(**{k: record[k] for k in numbers}, provenance={"preset": record["name"], **rest, "citation": citation})
+    return Schedule(
+        **{k: record[k] for k in numbers}, provenance={"preset": record["name"], **rest, "citation": citation}
+    )
 
 
 def list_presets(pattern: str = "*") -> dict[str, Schedule]:

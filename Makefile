@@ -1,0 +1,34 @@
+# Each target does everything it needs, set-up included. PYTHON chooses the interpreter for a new .venv.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint bench clean
+
+demo: $(VENV)/.ready  ## learn, compare and report on the embedded data
+	$(BIN)/unem demo --output unem-demo
+
+test: lint  ## everything that must hold before a change lands
+	$(BIN)/pytest -n auto
+
+lint: $(VENV)/.ready-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.ready-dev  ## speed against the direct form, on this machine; never part of the tests
+	$(BIN)/python benchmarks/against_direct_form.py
+
+clean:
+	rm -rf $(VENV) unem-demo
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.ready: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(BIN)/pip install -q -c constraints.txt -e "."
+	touch $@
+
+$(VENV)/.ready-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(BIN)/pip install -q -c constraints.txt -e ".[dev]"
+	touch $@ $(VENV)/.ready
