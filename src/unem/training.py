@@ -433,7 +433,11 @@ def _gaussian_start(features: FeatureSet) -> dict[str, float]:
 
 
 def _dirichlet_start(features: FeatureSet, protocol: Protocol) -> dict[str, float]:
-    """EM-Dirichlet's rule β = K/K_eff, and T_z from the spread of an image's similarities."""
+    """EM-Dirichlet's rule β = K/K_eff, T_z from the spread of an image's similarities, and T that grows with K.
+
+    A log-density on a simplex of K coordinates grows with K: with T near 1 and many classes every assignment is saturated and
+    nothing is learned (Stanford Cars, K = 196: 79 % from T = 2.3, 83 % from T = 20).
+    """
     wanted = protocol.effective_classes
     low, high = (
         (features.num_classes,) * 2 if wanted == "all" else wanted if isinstance(wanted, tuple) else (wanted,) * 2
@@ -441,7 +445,7 @@ def _dirichlet_start(features: FeatureSet, protocol: Protocol) -> dict[str, floa
     spread = float(features.similarities().features.std(1).mean())
     return {
         "class_balance": features.num_classes / math.sqrt(int(low) * int(high)),
-        "temperature": 2.3,
+        "temperature": max(1.3, features.num_classes / 10),
         "feature_scale": 1 / spread if spread > 0 else 1.0,
     }
 
