@@ -36,7 +36,11 @@ def direct_gaussian(task: unem.Task, beta: Tensor, temperature: Tensor, scale: T
 
 def random_task(tasks: int, classes: int, features: int, shots: int) -> unem.Task:
     labels = torch.arange(classes).repeat_interleave(shots).expand(tasks, -1)
-    centres = torch.randn(tasks, classes, features) if features != classes else 0.2 + 0.06 * torch.eye(classes).expand(tasks, -1, -1)
+    centres = (
+        torch.randn(tasks, classes, features)
+        if features != classes
+        else 0.2 + 0.06 * torch.eye(classes).expand(tasks, -1, -1)
+    )
     noise = 1.0 if features != classes else 0.03
     truth = torch.randint(5, (tasks, QUERIES))
     gather = [centres.gather(1, y.unsqueeze(-1).expand(-1, -1, features)) for y in (labels, truth)]
@@ -55,7 +59,9 @@ def compare(name: str, tasks: int, direct: Callable[[], object], ours: Callable[
     ratios = [a / b for a, b in zip(*seconds, strict=True)]
     middle = [1000 * statistics.median(s) for s in seconds]
     spread = f"{min(ratios):.1f}–{max(ratios):.1f}"
-    print(f"{name:34s} direct {middle[0]:9.3f} ms/task   ours {middle[1]:8.3f}   ratio {statistics.median(ratios):6.1f} ({spread})")
+    print(
+        f"{name:34s} direct {middle[0]:9.3f} ms/task   ours {middle[1]:8.3f}   ratio {statistics.median(ratios):6.1f} ({spread})"
+    )
 
 
 def gaussian(classes: int, features: int, shots: int, tasks: int) -> None:
@@ -73,8 +79,20 @@ def gaussian(classes: int, features: int, shots: int, tasks: int) -> None:
 
     name = f"Gaussian K={classes} d={features} s={shots}"
     with torch.no_grad():
-        compare(f"{name}, forward", tasks, lambda: direct_gaussian(task, beta, temperature, scale), lambda: unem.gem(task, law, schedule), 5)
-    compare(f"{name}, training step", tasks, lambda: loss(direct_gaussian(task, beta, temperature, scale)), lambda: loss(model(kept)), 5)
+        compare(
+            f"{name}, forward",
+            tasks,
+            lambda: direct_gaussian(task, beta, temperature, scale),
+            lambda: unem.gem(task, law, schedule),
+            5,
+        )
+    compare(
+        f"{name}, training step",
+        tasks,
+        lambda: loss(direct_gaussian(task, beta, temperature, scale)),
+        lambda: loss(model(kept)),
+        5,
+    )
 
 
 def dirichlet(classes: int, tasks: int) -> None:
@@ -91,7 +109,9 @@ def dirichlet(classes: int, tasks: int) -> None:
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, L = {LAYERS}, |Q| = {QUERIES}; medians, ratio (range)")
+    print(
+        f"torch {torch.__version__}, {torch.get_num_threads()} threads, L = {LAYERS}, |Q| = {QUERIES}; medians, ratio (range)"
+    )
     gaussian(20, 512, 5, tasks=20)
     gaussian(160, 640, 5, tasks=4)
     dirichlet(47, tasks=8)

@@ -13,6 +13,8 @@ install_import_hook(CHECKED, "beartype.beartype")
 
 import torch  # noqa: E402
 
+torch.set_num_threads(1)  # the tests run in parallel processes; small tensors gain nothing from threads that wait
+
 settings.register_profile("unem", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unem")
 

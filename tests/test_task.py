@@ -26,6 +26,7 @@ def nan_at(tensor, *index):
     [
         (nan_at(SUPPORT, 2, 1), LABELS, QUERY, r"support: 1 of 24 values are NaN or infinite, the first at"),
         (SUPPORT, LABELS, QUERY * float("inf"), r"query: 20 of 20 values are NaN or infinite"),
+        (SUPPORT, LABELS, QUERY * 1e30, r"query: values reach .*, too large to be squared in torch.float32"),
         (SUPPORT, LABELS[:5], QUERY, r"support_labels: expected one label per support sample"),
         (SUPPORT, LABELS, QUERY[:, :3], r"support has 4 features per sample and query 3"),
         (SUPPORT, LABELS, QUERY[:0], r"query: no query samples"),

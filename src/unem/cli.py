@@ -322,11 +322,12 @@ def train(
     if checkpoint.exists() and not resume:
         checkpoint.unlink()
     config = replace(config, **changes)
-    with _progress(quiet, "loss {task.fields[loss]:.3f}", "validation {task.fields[accuracy]:.1f} %") as progress:
-        bar = progress.add_task("learning", total=config.epochs, loss=float("nan"), accuracy=float("nan"))
+    with _progress(quiet, "{task.fields[news]}") as progress:
+        bar = progress.add_task("learning", total=config.epochs, news="")
 
         def on_epoch(epoch: unem.Epoch) -> None:
-            progress.update(bar, completed=epoch.number, loss=epoch.loss, accuracy=epoch.validation_accuracy)
+            news = f"loss {epoch.loss:.3f}  validation {epoch.validation_accuracy:.1f} %"
+            progress.update(bar, completed=epoch.number, news=news)
 
         schedule = unem.train(
             support,

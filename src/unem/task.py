@@ -203,7 +203,14 @@ def as_floating(value: Any, name: str) -> Tensor:
 
 
 def check_finite(tensor: Tensor, name: str) -> None:
+    """Refuse NaN, infinities, and numbers whose squares would become infinite on the way."""
+    largest = 1e-4 * torch.finfo(tensor.dtype).max ** 0.5
     bad = ~torch.isfinite(tensor)
+    if not bad.any() and tensor.numel() and tensor.abs().max() > largest:
+        raise InputError(
+            f"{name}: values reach {tensor.abs().max().item():.1e}, too large to be squared in {tensor.dtype}; "
+            f"expected magnitudes below {largest:.0e} (rescale the features)"
+        )
     if bad.any():
         where = tuple(int(i) for i in bad.nonzero()[0])
         raise InputError(

@@ -250,9 +250,8 @@ class _Run:
     # -- an epoch -----------------------------------------------------------------------------------------------------
 
     def epoch(self, state: _State) -> Epoch:
-        order = torch.randperm(
-            self.config.tasks, generator=torch.Generator().manual_seed(self.seed + 7919 * state.epoch)
-        )
+        generator = torch.Generator().manual_seed((self.seed + 7919 * state.epoch) % 2**63)
+        order = torch.randperm(self.config.tasks, generator=generator)
         steps = order.split(self.config.batch_size or self.config.tasks)
         total_loss, total_hits = 0.0, 0.0
         for number, batch in enumerate(steps):
@@ -443,8 +442,9 @@ def _dirichlet_start(features: FeatureSet, protocol: Protocol) -> dict[str, floa
         (features.num_classes,) * 2 if wanted == "all" else wanted if isinstance(wanted, tuple) else (wanted,) * 2
     )
     spread = float(features.similarities().features.std(1).mean())
+    balance = features.num_classes / math.sqrt(int(low) * int(high))
     return {
-        "class_balance": features.num_classes / math.sqrt(int(low) * int(high)),
+        "class_balance": balance + math.log1p(math.exp(-balance)),  # softplus, as the published code starts it
         "temperature": max(1.3, features.num_classes / 10),
         "feature_scale": 1 / spread if spread > 0 else 1.0,
     }
