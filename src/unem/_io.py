@@ -12,7 +12,7 @@ from typing import Any
 
 from unem.errors import InputError
 
-__all__ = ["read_json", "write_aside", "write_json"]
+__all__ = ["check_writable", "read_json", "write_aside", "write_json"]
 
 
 @contextmanager
@@ -27,15 +27,10 @@ def write_aside(path: str | os.PathLike[str]) -> Iterator[Path]:
         >>> target.read_text()
         'whole'
     """
+    check_writable(path)
     target = Path(path)
-    if target.is_dir():
-        raise InputError(f"cannot write {target}: it is a folder, a file name was expected")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
-        os.close(handle)
-    except OSError as error:
-        raise InputError(f"cannot write {target}: {error.strerror or error}") from error
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+    os.close(handle)
     aside = Path(name)
     try:
         yield aside
@@ -47,6 +42,19 @@ def write_aside(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise InputError(f"cannot write {target}: {error.strerror or error}; nothing was left behind") from error
     finally:
         aside.unlink(missing_ok=True)
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Fail now rather than after the work whose result is to be written there."""
+    target = Path(path)
+    if target.is_dir():
+        raise InputError(f"cannot write {target}: it is a folder, a file name was expected")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=target.parent):
+            pass
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {error.strerror or error}") from error
 
 
 def _umask() -> int:

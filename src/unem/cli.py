@@ -20,7 +20,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 import unem
-from unem._io import write_json
+from unem._io import check_writable, write_json
 from unem.errors import InputError
 from unem.features.store import SPLIT_SEPARATOR, FeatureSet
 
@@ -186,11 +186,17 @@ def _check_device(device: str) -> str:
     return device
 
 
-def _emit_json(value: Any, target: str | None) -> None:
+def _emit_json(value: Any, target: str) -> None:
+    """Write JSON to a file, or print it ("-"); what cannot be written is printed too, so that no work is lost."""
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
     if target == "-":
-        sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
-    elif target:
+        sys.stdout.write(text)
+        return
+    try:
         write_json(target, value)
+    except InputError:
+        sys.stdout.write(text)
+        raise
 
 
 def _parse_settings(pairs: list[str]) -> dict[str, Any]:
@@ -316,8 +322,7 @@ def train(
         changes["class_balance"] = init_lambda / queries
     support, query = _pools(features, labels, support_split, query_split, default="val")
     protocol = _protocol(shots, effective_classes, queries, balance, overlap, query_classes, support)
-    if output.is_dir():
-        raise InputError(f"--output: {output} is a folder, a file name was expected")
+    check_writable(output)
     checkpoint = Path(f"{output}.checkpoint.safetensors")
     if checkpoint.exists() and not resume:
         checkpoint.unlink()
@@ -340,7 +345,7 @@ def train(
             checkpoint=checkpoint,
             on_epoch=on_epoch,
         )
-    schedule.save(output)
+    _emit_json(schedule.to_dict(), str(output))
     if not quiet:
         out.print(_schedule_table(schedule, queries))
         out.print(f"schedule: {output}", highlight=False, soft_wrap=True)
@@ -420,6 +425,8 @@ def evaluate(
     support, query = _pools(features, labels, support_split, query_split, default="test")
     protocol = _protocol(shots, effective_classes, queries, balance, overlap, query_classes, support)
     made = _make_method(method, schedule, settings or [], protocol)
+    if json_file and json_file != "-":
+        check_writable(json_file)
     device = _check_device(device)
     with _progress(quiet or json_file == "-") as progress:
         bar = progress.add_task(f"{made.name}: tasks", total=tasks)

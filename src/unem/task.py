@@ -194,7 +194,8 @@ def as_floating(value: Any, name: str) -> Tensor:
     try:
         tensor = value if isinstance(value, Tensor) else torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{name}: expected a numeric tensor or array, got {type(value).__name__} ({error})") from error
+        kind = getattr(value, "dtype", type(value).__name__)
+        raise InputError(f"{name}: expected a numeric tensor or array, got {kind}") from error
     if tensor.is_complex() or tensor.dtype == torch.bool:
         raise InputError(f"{name}: expected real numbers, got {tensor.dtype}")
     if tensor.dtype not in (torch.float32, torch.float64):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -289,13 +290,15 @@ def _read_native(file: Path) -> dict[str, Any]:
 
 
 def _read_npz(file: Path) -> dict[str, Any]:
+    if not zipfile.is_zipfile(file):
+        raise InputError(f"features: {file.name!r} is not a readable .npz (it is no archive, or was cut short)")
     try:
         with np.load(file, allow_pickle=False) as stored:
             return {key: stored[key] for key in ("features", "labels", *_OPTIONAL) if key in stored.files}
-    except (ValueError, OSError, EOFError, KeyError, NotImplementedError) as error:
-        raise InputError(f"features: {file.name!r} is not a readable .npz without pickled objects ({error})") from error
+    except ValueError as error:
+        raise InputError(f"features: {file.name!r} is not a readable .npz without pickled objects") from error
     except Exception as error:  # zipfile and zlib raise their own kinds on damaged archives
-        raise InputError(f"features: {file.name!r} is damaged ({error})") from error
+        raise InputError(f"features: {file.name!r} is a damaged .npz ({error})") from error
 
 
 def _read_npy(file: Path, labels: Path | None) -> dict[str, Any]:
@@ -307,18 +310,17 @@ def _read_npy(file: Path, labels: Path | None) -> dict[str, Any]:
         try:
             values[key] = np.load(source, allow_pickle=False)
         except (ValueError, OSError, EOFError) as error:
-            raise InputError(
-                f"{key}: {source.name!r} is not a readable .npy without pickled objects ({error})"
-            ) from error
+            raise InputError(f"{key}: {source.name!r} is not a readable .npy without pickled objects") from error
     return values
 
 
 def _read_torch(file: Path) -> dict[str, Any]:
     try:
         stored = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises many kinds; all mean that this is not a plain file of tensors
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"features: {file.name!r} is not a torch file of plain tensors ({reason})") from error
+    except Exception as error:  # torch raises many kinds, with advice that must not be followed
+        raise InputError(
+            f"features: {file.name!r} is not a torch file of plain tensors (it holds other objects, or is damaged)"
+        ) from error
     if not isinstance(stored, Mapping):
         raise InputError(
             f"features: {file.name!r} holds a {type(stored).__name__}, expected a dict with features and labels"
