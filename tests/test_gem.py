@@ -35,6 +35,9 @@ def test_gaussian_gem_equals_the_direct_form(seed, tasks, classes, shots, querie
     result = unem.gem(task, unem.Gaussian(), unem.Schedule(betas, temperatures, scale)).probabilities
     expected = one_by_one(task, reference.gaussian_gem, classes, betas=betas, temperatures=temperatures, scale=scale)
     np.testing.assert_allclose(result.numpy(), expected, atol=1e-8)
+    for form in ("gram", "direct"):
+        again = unem.gem(task, unem.Gaussian(form=form), unem.Schedule(betas, temperatures, scale), trace=True)
+        np.testing.assert_allclose(again.probabilities.numpy(), expected, atol=1e-8)
 
 
 def test_dirichlet_gem_equals_the_direct_form():
@@ -120,7 +123,7 @@ def test_prototypes_are_the_first_layer():
     torch.testing.assert_close(unem.create("prototypes").predict(task).probabilities, first)
 
 
-LAWS = [unem.Gaussian(), unem.Dirichlet(), unem.Gaussian(1e-15), unem.Dirichlet(proportion_floor=1e-3)]
+LAWS = [unem.Gaussian(), unem.Dirichlet(), unem.Gaussian(1e-15), unem.Gaussian(form="direct")]
 
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
@@ -173,7 +176,17 @@ def test_padding_changes_nothing():
         )
 
 
-@pytest.mark.parametrize("law", [unem.Gaussian(), unem.Dirichlet()], ids=str)
+def test_many_queries_take_the_direct_form():
+    """Gram matrices of so many queries would need gigabytes; both forms are the same function."""
+    task = reference.random_task(tasks=1, classes=3, queries=30_000, features=4, dtype=torch.float32)
+    statistics = unem.Gaussian().prepare(task)
+    assert type(statistics).__name__ == "DirectStatistics"
+    assert type(unem.Gaussian().prepare(reference.random_task())).__name__ == "GramStatistics"
+    labels = unem.gem(task, unem.Gaussian(), unem.Schedule(1.0, 1.0)).labels
+    assert labels.shape == (1, 30_000)
+
+
+@pytest.mark.parametrize("law", [unem.Gaussian(), unem.Gaussian(form="direct"), unem.Dirichlet()], ids=str)
 def test_trace_is_equation_1(law):
     task = reference.random_task(tasks=1, classes=3, shots=3, queries=10, similarities=law.name == "dirichlet")
     scale = 20.0 if law.name == "dirichlet" else 1.3

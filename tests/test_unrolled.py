@@ -50,7 +50,7 @@ def test_number_of_parameters(adaptive, learn, count):
     assert sum(p.numel() for p in model.parameters()) == count
 
 
-@pytest.mark.parametrize("law", [unem.Gaussian(), unem.Dirichlet()], ids=str)
+@pytest.mark.parametrize("law", [unem.Gaussian(), unem.Gaussian(form="direct"), unem.Dirichlet()], ids=str)
 def test_gradients_of_the_unrolled_loop(law):
     task = reference.random_task(tasks=2, classes=3, shots=2, queries=6, similarities=law.name == "dirichlet")
     statistics = law.prepare(task)

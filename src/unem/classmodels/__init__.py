@@ -13,7 +13,7 @@ def by_name(name: str) -> ClassModel:
 
     Example:
         >>> by_name("gaussian")
-        Gaussian(proportion_floor=1e-06)
+        Gaussian(proportion_floor=1e-06, form='auto')
     """
     laws: dict[str, type[ClassModel]] = {"gaussian": Gaussian, "dirichlet": Dirichlet}
     if name not in laws:

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from unem.classmodels.base import ClassModel, Inputs, Scale, Statistics
+from unem.errors import InputError
 from unem.task import Task
 
 __all__ = ["Gaussian"]
+
+LAYERS = 10  # for the crossover of the two forms; the paper's depth
+ALWAYS_GRAM = 512  # up to so many queries the Gram matrix is small, and training computes it only once
 
 
 @dataclass(frozen=True)
 class Gaussian(ClassModel):
     r"""``p(z | θ_k) ∝ exp(−½‖z − θ_k‖²)``, z = T_z · feature; the M-step is the weighted mean.
 
-    θ_k is a linear combination of support and query features, so every distance follows from Gram matrices that are
-    computed once per task: no layer touches a feature again. With ``n_k`` support samples that sum to ``S_k``, assigned mass
-    ``σ_k = Σ_n u_nk``, ``G = Z_q Z_qᵀ``, ``H = Z_q Sᵀ`` and ``r_k = ‖S_k‖²``, the state is
+    Two forms give the same numbers. The *direct* form keeps the means θ_k. The *Gram* form does not: θ_k is a linear
+    combination of support and query features, so every distance follows from Gram matrices that are computed once per
+    task, and no layer touches a feature again. With ``n_k`` support samples that sum to ``S_k``, assigned mass
+    ``σ_k = Σ_n u_nk``, ``G = Z_q Z_qᵀ``, ``H = Z_q Sᵀ`` and ``r_k = ‖S_k‖²``, its state is
 
         ``D = n + σ,   A = H + G u,   q = r + Σ_n u∘(A + H)``      (so θ_k·z_n = A_nk/D_k and ‖θ_k‖² = q_k/D_k²)
 
@@ -29,6 +34,7 @@ class Gaussian(ClassModel):
 
     Args:
         proportion_floor: ε in ln(π_k + ε).
+        form: ``"gram"``, ``"direct"``, or ``"auto"``: the direct form where there are so many queries that G costs more.
 
     Example:
         >>> import torch, unem
@@ -38,72 +44,127 @@ class Gaussian(ClassModel):
     """
 
     proportion_floor: float = 1e-6
+    form: Literal["auto", "gram", "direct"] = "auto"
     name: ClassVar[str] = "gaussian"
     inputs: ClassVar[Inputs] = "features"
 
-    def prepare(self, task: Task) -> GaussianStatistics:
+    def __post_init__(self) -> None:
+        if self.form not in ("auto", "gram", "direct"):
+            raise InputError(f"form: expected 'auto', 'gram' or 'direct', got {self.form!r}")
+
+    def prepare(self, task: Task) -> _GaussianStatistics:
         # Distances do not change when everything moves; centred features keep float32 exact when their mean is large.
         centre = task.query.mean(1, keepdim=True)
         query, support = task.query - centre, task.support - centre
-        sums = task.sum_by_class(support)
         real = (task.support_labels >= 0).to(support.dtype)
-        return GaussianStatistics(
-            gram=query @ query.mT,
-            cross=query @ sums.mT,
-            sum_norms=sums.square().sum(-1),
-            shots=task.shots.to(query.dtype),
-            squares=(support.square().sum(-1) * real).sum(-1) + query.square().sum((-1, -2)),
-        )
+        sums = task.sum_by_class(support)
+        common = {
+            "shots": task.shots.to(query.dtype),
+            "sum_norms": sums.square().sum(-1),
+            "squares": (support.square().sum(-1) * real).sum(-1) + query.square().sum((-1, -2)),
+        }
+        if self._is_direct(task):
+            return DirectStatistics(**common, query=query, sums=sums)
+        return GramStatistics(**common, gram=query @ query.mT, cross=query @ sums.mT)
 
-    def scaled(self, statistics: GaussianStatistics, feature_scale: Scale) -> GaussianStatistics:
+    def _is_direct(self, task: Task) -> bool:
+        """Multiplications: ``Q²D + LQ²K`` for the Gram form, ``2LQKD`` for the direct one."""
+        if self.form != "auto":
+            return self.form == "direct"
+        classes, features, later = task.num_classes, task.query.shape[2], LAYERS - 1
+        crossover = 2 * later * classes * features / (features + classes * later)
+        return task.num_queries > max(ALWAYS_GRAM, crossover)
+
+    def scaled(self, statistics: _GaussianStatistics, feature_scale: Scale) -> _GaussianStatistics:
         return replace(statistics, precision=feature_scale * feature_scale)
 
-    def start(self, statistics: GaussianStatistics) -> None:
+    def start(self, statistics: _GaussianStatistics) -> None:
         return None
 
-    def m_step(self, statistics: GaussianStatistics, assignments: Tensor | None, previous: Any) -> GaussianParameters:
-        s = statistics
-        if assignments is None:
-            return GaussianParameters(s.cross, s.shots.unsqueeze(1), s.sum_norms.unsqueeze(1), None)
-        mass = (s.shots + assignments.sum(1)).unsqueeze(1)
-        dots = torch.baddbmm(s.cross, s.gram, assignments)
-        norms = s.sum_norms.unsqueeze(1) + (assignments * (dots + s.cross)).sum(1, keepdim=True)
-        return GaussianParameters(dots, mass, norms, assignments)
+    def m_step(self, statistics: _GaussianStatistics, assignments: Tensor | None, previous: Any) -> Any:
+        return statistics.fit(assignments)
 
-    def log_prob(self, statistics: GaussianStatistics, parameters: GaussianParameters) -> Tensor:
-        # Per-class factors first: the two full-size operations are then one multiply-add.
-        p, precision = parameters, statistics.precision
-        per_dot = precision / p.mass
-        return torch.addcmul(-0.5 * per_dot * p.norms / p.mass, p.dots, per_dot)
+    def log_prob(self, statistics: _GaussianStatistics, parameters: Any) -> Tensor:
+        return statistics.log_prob(parameters)
 
-    def negative_log_likelihood(
-        self, statistics: GaussianStatistics, parameters: GaussianParameters, assignments: Tensor
-    ) -> Tensor:
-        s, p = statistics, parameters
-        support_dots = s.sum_norms  # ⟨θ_k, S_k⟩ · D_k
-        if p.assignments is not None:
-            support_dots = support_dots + (p.assignments * s.cross).sum(1)
-        mass, norms = p.mass.squeeze(1), p.norms.squeeze(1)
-        support_fit = (support_dots / mass - 0.5 * s.shots * norms / mass.square()).sum(-1)
-        query_fit = (assignments * self.log_prob(s, p)).sum((-1, -2))
-        return s.precision * (0.5 * s.squares - support_fit) - query_fit
+    def negative_log_likelihood(self, statistics: _GaussianStatistics, parameters: Any, assignments: Tensor) -> Tensor:
+        dots, norms = statistics.support_fit(parameters)
+        support_fit = (dots - 0.5 * statistics.shots * norms).sum(-1)
+        query_fit = (assignments * statistics.log_prob(parameters)).sum((-1, -2))
+        return statistics.precision * (0.5 * statistics.squares - support_fit) - query_fit
 
 
-@dataclass(frozen=True)
-class GaussianStatistics(Statistics):
-    gram: Float[Tensor, "task query query"]
-    cross: Float[Tensor, "task query class"]
-    sum_norms: Float[Tensor, "task class"]
+@dataclass(frozen=True, kw_only=True)
+class _GaussianStatistics(Statistics):
+    """What both forms know of a task."""
+
     shots: Float[Tensor, "task class"]
+    sum_norms: Float[Tensor, "task class"]
     squares: Float[Tensor, " task"]
+    """Σ‖z‖² over support and query."""
     precision: Scale = 1.0
 
+    def fit(self, assignments: Tensor | None) -> Any:
+        raise NotImplementedError
+
+    def log_prob(self, parameters: Any) -> Tensor:
+        raise NotImplementedError
+
+    def support_fit(self, parameters: Any) -> tuple[Tensor, Tensor]:
+        """``⟨θ_k, S_k⟩`` and ``‖θ_k‖²``, ``[task, class]`` each."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class GramStatistics(_GaussianStatistics):
+    gram: Float[Tensor, "task query query"]
+    cross: Float[Tensor, "task query class"]
+
+    def fit(self, assignments: Tensor | None) -> GramParameters:
+        if assignments is None:
+            return GramParameters(self.cross, self.shots.unsqueeze(1), self.sum_norms.unsqueeze(1), None)
+        mass = (self.shots + assignments.sum(1)).unsqueeze(1)
+        dots = torch.baddbmm(self.cross, self.gram, assignments)
+        norms = self.sum_norms.unsqueeze(1) + (assignments * (dots + self.cross)).sum(1, keepdim=True)
+        return GramParameters(dots, mass, norms, assignments)
+
+    def log_prob(self, parameters: GramParameters) -> Tensor:
+        # Per-class factors first: the two full-size operations are then one multiply-add.
+        p = parameters
+        per_dot = self.precision / p.mass
+        return torch.addcmul(-0.5 * per_dot * p.norms / p.mass, p.dots, per_dot)
+
+    def support_fit(self, parameters: GramParameters) -> tuple[Tensor, Tensor]:
+        p, mass = parameters, parameters.mass.squeeze(1)
+        assigned = 0.0 if p.assignments is None else (p.assignments * self.cross).sum(1)
+        return (self.sum_norms + assigned) / mass, p.norms.squeeze(1) / mass.square()
+
 
 @dataclass(frozen=True)
-class GaussianParameters:
-    """θ in Gram form: ``A``, ``D`` and ``q`` of :class:`Gaussian`, and the assignments they came from."""
+class GramParameters:
+    """``A``, ``D`` and ``q`` of :class:`Gaussian`, and the assignments they came from."""
 
     dots: Float[Tensor, "task query class"]
     mass: Float[Tensor, "task 1 class"]
     norms: Float[Tensor, "task 1 class"]
     assignments: Float[Tensor, "task query class"] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirectStatistics(_GaussianStatistics):
+    query: Float[Tensor, "task query feature"]
+    sums: Float[Tensor, "task class feature"]
+
+    def fit(self, assignments: Tensor | None) -> Tensor:
+        """θ, ``[task, class, feature]``."""
+        if assignments is None:
+            return self.sums / self.shots.unsqueeze(-1)
+        mass = (self.shots + assignments.sum(1)).unsqueeze(-1)
+        return torch.baddbmm(self.sums, assignments.mT, self.query) / mass
+
+    def log_prob(self, parameters: Tensor) -> Tensor:
+        half_norms = 0.5 * parameters.square().sum(-1).unsqueeze(1)
+        return self.precision * torch.baddbmm(half_norms, self.query, parameters.mT, beta=-1)
+
+    def support_fit(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
+        return (parameters * self.sums).sum(-1), parameters.square().sum(-1)
