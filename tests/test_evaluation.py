@@ -14,8 +14,8 @@ import unem
 from conftest import shared_files
 from unem import InputError
 from unem.evaluation import expected_calibration_error, interval95
-from unem.evaluation.resources import PeakMemory, tasks_per_batch
 from unem.features.digits import digits
+from unem.resources import PeakMemory, tasks_per_batch
 
 PROTOCOL = unem.Protocol(shots=2, effective_classes=3, queries=30)
 

@@ -52,5 +52,5 @@ def test_the_loop_knows_nothing_of_features_datasets_or_the_command_line():
 
 
 def test_everything_public_exists_and_is_documented():
-    for name in unem.__all__:
+    for name in set(unem.__all__) - {"__version__"}:
         assert getattr(unem, name).__doc__, name

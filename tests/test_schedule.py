@@ -44,8 +44,11 @@ def test_lambda_is_beta_times_queries():
         ({"temperature": -1.0}, "temperature: expected finite numbers of at least 0"),
         ({"feature_scale": 0.0}, "feature_scale: expected a finite number above 0"),
         ({"class_balance": (1.0, 2.0), "temperature": (1.0,)}, "one value per layer each"),
-        ({"class_balance": (1.0, 2.0), "layers": 3}, "layers: expected 2, got 3"),
-        ({"layers": -1}, "layers"),
+        ({"class_balance": (1.0, 2.0), "layers": 3}, "layers: expected 2, as many as there are values, got 3"),
+        ({"layers": -1}, "layers: expected a whole number of at least 1"),
+        ({"layers": 0}, "layers: expected a whole number of at least 1"),
+        ({"layers": 2.5}, "layers: expected a whole number of at least 1"),
+        ({"feature_scale": (1.0, 2.0)}, "feature_scale"),
         ({"law": "poisson"}, "law: expected"),
     ],
 )

@@ -12,21 +12,19 @@ Example:
     True
 """
 
-__version__ = "0.1.0"
-
+from unem._version import __version__
 from unem.classmodels import ClassModel, Dirichlet, Gaussian
 from unem.errors import InputError, UnemWarning
+from unem.evaluation import Evaluation, evaluate
 from unem.features import FeatureSet
 from unem.gem import Trace, gem
+from unem.methods import GEMMethod, Method, create, list_methods, method_info, register
 from unem.presets import list_presets, load_schedule, preset
 from unem.sampling import Protocol, Sampler
 from unem.schedule import Schedule
 from unem.task import Prediction, Task
+from unem.training import Epoch, TrainingConfig, train
 from unem.unrolled import UNEM
-
-from unem.methods import GEMMethod, Method, create, list_methods, method_info, register  # isort: skip
-from unem.evaluation import Evaluation, evaluate  # isort: skip
-from unem.training import Epoch, TrainingConfig, train  # isort: skip
 
 __all__ = [
     "UNEM",
@@ -47,6 +45,7 @@ __all__ = [
     "Trace",
     "TrainingConfig",
     "UnemWarning",
+    "__version__",
     "create",
     "evaluate",
     "gem",

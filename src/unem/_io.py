@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Any
 
 from unem.errors import InputError
 
-__all__ = ["check_writable", "read_json", "write_aside", "write_json"]
+__all__ = ["check_writable", "read_json", "to_json", "write_aside", "write_json"]
 
 
 @contextmanager
@@ -66,7 +67,27 @@ def _umask() -> int:
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
     """Write ``value`` as readable JSON, whole or not at all."""
     with write_aside(path) as aside:
-        aside.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        aside.write_text(to_json(value), encoding="utf-8")
+
+
+def to_json(value: Any) -> str:
+    """Readable JSON; numbers that JSON does not have (NaN, infinities) become null.
+
+    Example:
+        >>> print(to_json({"interval": float("nan")}), end="")
+        {
+          "interval": null
+        }
+    """
+    return json.dumps(_without_nan(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_nan(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_json(path: str | os.PathLike[str], what: str) -> Any:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,9 +22,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 import unem
-from unem._io import check_writable, write_json
-from unem.errors import InputError
+from unem._io import check_writable, to_json, write_json
+from unem.classmodels import by_name
+from unem.errors import InputError, UnemWarning
 from unem.features.store import SPLIT_SEPARATOR, FeatureSet
+from unem.methods import create_for
 
 __all__ = ["app", "main"]
 
@@ -47,7 +51,16 @@ out, err = Console(), Console(stderr=True)
 
 def main() -> None:
     """Entry point of the ``unem`` command."""
+    warnings.showwarning = _show_warning
     app()
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+    """The library's warnings as sentences; others as Python shows them."""
+    if issubclass(category, UnemWarning):
+        err.print(f"[bold yellow]note:[/] {escape(str(message))}", soft_wrap=True, highlight=False)
+    else:
+        err.print(warnings.formatwarning(message, category, *rest[:2]), highlight=False, markup=False)
 
 
 def _command(function: Callable[..., None]) -> Callable[..., None]:
@@ -149,11 +162,17 @@ def _parse_classes(text: str | None, class_ids: tuple[int, ...]) -> tuple[int, .
     return tuple(classes)
 
 
+def _load(path: Path, labels: Path | None) -> FeatureSet:
+    if labels is not None and path.suffix != ".npy":
+        raise InputError(f"--labels: goes with a .npy file of features; {path.name!r} holds its own labels")
+    return FeatureSet.load(path, labels)
+
+
 def _pools(
     path: Path, labels: Path | None, support_split: str | None, query_split: str | None, default: str
 ) -> tuple[FeatureSet, FeatureSet | None]:
     """The feature sets that support and query come from; the second is None when it is the first."""
-    features = FeatureSet.load(path, labels)
+    features = _load(path, labels)
     if not features.splits:
         if support_split or query_split:
             raise InputError(f"--{'support' if support_split else 'query'}-split: {path.name!r} has no splits")
@@ -188,7 +207,7 @@ def _check_device(device: str) -> str:
 
 def _emit_json(value: Any, target: str) -> None:
     """Write JSON to a file, or print it ("-"); what cannot be written is printed too, so that no work is lost."""
-    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    text = to_json(value)
     if target == "-":
         sys.stdout.write(text)
         return
@@ -206,7 +225,9 @@ def _parse_settings(pairs: list[str]) -> dict[str, Any]:
         if not equals or not name:
             raise InputError(f"--set: expected NAME=VALUE, got {pair!r}")
         try:
-            settings[name.replace("-", "_")] = json.loads(value)
+            settings[name.replace("-", "_")] = json.loads(
+                value.lower() if value.lower() in ("true", "false") else value
+            )
         except json.JSONDecodeError:
             settings[name.replace("-", "_")] = value
     return settings
@@ -324,8 +345,6 @@ def train(
     protocol = _protocol(shots, effective_classes, queries, balance, overlap, query_classes, support)
     check_writable(output)
     checkpoint = Path(f"{output}.checkpoint.safetensors")
-    if checkpoint.exists() and not resume:
-        checkpoint.unlink()
     config = replace(config, **changes)
     with _progress(quiet, "{task.fields[news]}") as progress:
         bar = progress.add_task("learning", total=config.epochs, news="")
@@ -343,26 +362,37 @@ def train(
             seed=seed,
             device=_check_device(device),
             checkpoint=checkpoint,
+            resume=resume,
             on_epoch=on_epoch,
         )
     _emit_json(schedule.to_dict(), str(output))
     if not quiet:
         out.print(_schedule_table(schedule, queries))
+        out.print(_learning_summary(schedule), highlight=False, soft_wrap=True)
         out.print(f"schedule: {output}", highlight=False, soft_wrap=True)
     if schedule.provenance["interrupted"]:
-        err.print(
-            f"interrupted after {schedule.provenance['epochs']} epochs; the best so far is saved, --resume goes on",
-            highlight=False,
-        )
+        later = "; --resume goes on" if checkpoint.exists() else ""
+        err.print(f"interrupted; {_learning_summary(schedule)}{later}", highlight=False, soft_wrap=True)
         raise typer.Exit(130)
     checkpoint.unlink(missing_ok=True)
 
 
 def _learned_law(method: str) -> unem.ClassModel:
-    laws: dict[str, unem.ClassModel] = {"unem-gaussian": unem.Gaussian(), "unem-dirichlet": unem.Dirichlet()}
-    if method not in laws:
-        raise InputError(f"--method: {method!r} has nothing to learn; expected {' or '.join(laws)}")
-    return laws[method]
+    learned = [m.name for m in unem.list_methods() if m.learned]
+    if method not in learned:
+        raise InputError(f"--method: {method!r} has nothing to learn; expected {' or '.join(learned)}")
+    return by_name(method.removeprefix("unem-"))
+
+
+def _learning_summary(schedule: unem.Schedule) -> str:
+    kept, history = schedule.provenance["kept_epoch"], schedule.provenance["history"]
+    if kept == 0:
+        return "no epoch was completed: these are the start values"
+    best = history[kept - 1]
+    return (
+        f"kept epoch {kept} of {len(history)}: loss {best['loss']:.3f}, accuracy on held-out tasks "
+        f"{best['validation_accuracy']:.1f} %"
+    )
 
 
 def _training_config(
@@ -424,7 +454,7 @@ def evaluate(
     """Accuracy of a method over many tasks, with its 95 % interval, calibration error, time and memory."""
     support, query = _pools(features, labels, support_split, query_split, default="test")
     protocol = _protocol(shots, effective_classes, queries, balance, overlap, query_classes, support)
-    made = _make_method(method, schedule, settings or [], protocol)
+    made = _make_method(method, schedule, settings or [], protocol, support.num_classes)
     if json_file and json_file != "-":
         check_writable(json_file)
     device = _check_device(device)
@@ -447,17 +477,16 @@ def evaluate(
         out.print(_results_table([result], title=_title(result)))
 
 
-def _make_method(name: str, schedule: str | None, settings: list[str], protocol: unem.Protocol) -> unem.Method:
+def _make_method(
+    name: str, schedule: str | None, settings: list[str], protocol: unem.Protocol, num_classes: int
+) -> unem.Method:
     options = _parse_settings(settings)
     known = unem.method_info(name).options
     if schedule is not None:
         if "schedule" not in known:
             raise InputError(f"--schedule: {name} takes none; only the unem methods do")
         options["schedule"] = schedule
-    # EM-Dirichlet's rule needs K_eff; it is told the protocol's, as in its published evaluation.
-    if "effective_classes" in known and isinstance(protocol.effective_classes, int):
-        options.setdefault("effective_classes", protocol.effective_classes)
-    return unem.create(name, **options)
+    return create_for(name, protocol, num_classes, **options)
 
 
 @app.command(epilog="Example:  unem methods --json")
@@ -484,9 +513,10 @@ def methods(
         ]
         _emit_json(rows, "-")
         return
-    table = Table("method", "input", "what it is", "settings")
+    table = Table("method", "input", "what it is")
+    table.add_column("settings", overflow="fold")
     for m in found:
-        settings = ", ".join(f"{k}={v}" for k, v in m.options.items())
+        settings = "\n".join(f"{k}={v}" for k, v in m.options.items())
         table.add_row(m.name, m.inputs, escape(m.summary), escape(settings))
     out.print(table)
 
@@ -523,7 +553,7 @@ def presets(
 @_command
 def features_info(features: FeaturesFile, labels: LabelsFile = None, as_json: AsJson = False) -> None:
     """What a feature file holds: images, classes, splits, text features."""
-    info = FeatureSet.load(features, labels).info()
+    info = _load(features, labels).info()
     if as_json:
         _emit_json(info, "-")
         return
@@ -552,7 +582,7 @@ def _results_table(results: list[unem.Evaluation], title: str) -> Table:
         table.add_row(
             r.settings["method"],
             f"{r.accuracy:.1f}",
-            f"{r.interval:.1f}",
+            "–" if math.isnan(r.interval) else f"{r.interval:.1f}",
             f"{r.calibration_error:.1f}",
             f"{1000 * r.seconds_per_task:.2f}",
             style=style,
@@ -571,7 +601,7 @@ def _title(result: unem.Evaluation) -> str:
 
 
 def _schedule_table(schedule: unem.Schedule, queries: int, title: str | None = None) -> Table:
-    table = Table(title=title or f"learned schedule (T_z = {schedule.feature_scale:.3g})")
+    table = Table(title=f"{title or 'learned schedule'} (T_z = {schedule.feature_scale:.3g})")
     for column in ("layer", f"λ at |Q| = {queries}", "β = λ/|Q|", "T"):
         table.add_column(column, justify="right")
     rows = zip(schedule.lam(queries), schedule.class_balances, schedule.temperatures, strict=True)

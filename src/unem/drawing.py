@@ -23,7 +23,7 @@ class TaskSource:
     Args:
         protocol: what a task is.
         support: feature set for the support.
-        query: feature set for the query; leave out to draw both from ``support``.
+        query: feature set for the query; leave out (or give the same set) to draw both from ``support``.
         seed: names the sequence of tasks.
         inputs: draw embeddings, or similarities to the class texts.
         device: where the feature tables live and tasks are gathered.
@@ -45,6 +45,8 @@ class TaskSource:
         inputs: Literal["features", "similarities"] = "features",
         device: torch.device | str = "cpu",
     ) -> None:
+        if query is not None and (query is support or query.digest == support.digest):
+            query = None  # one pool: its images must be kept apart
         if query is not None:
             _check_pair(support, query)
         query_labels = None if query is None else _in_classes_of(support, query)
@@ -54,6 +56,7 @@ class TaskSource:
             support.labels,
             query_labels,
             seed=seed,
+            num_classes=support.num_classes,
             class_names=support.class_names,
         )
         if inputs == "similarities":

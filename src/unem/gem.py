@@ -100,7 +100,7 @@ def iterate(
 
 
 def _is_hard(temperature: float | Tensor) -> bool:
-    return not isinstance(temperature, Tensor) and temperature == 0
+    return not isinstance(temperature, Tensor) and temperature < 1e-30  # less would divide to infinity
 
 
 def _assign(logits: Tensor, temperature: float | Tensor) -> Tensor:

@@ -6,6 +6,7 @@ only. Which ones, the method is not told.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -40,7 +41,8 @@ class Protocol:
             proportions follow the class sizes; ``"balanced"`` takes equally many of each; ``"dirichlet(a)"`` draws the
             proportions from a symmetric Dirichlet law.
         overlap: with support and query from one pool, let an image be in both (the published draw leaks that way).
-        query_classes: classes from which the effective ones are drawn; all of them when left out.
+        query_classes: classes from which the effective ones are drawn, by their number in the feature file; all of them when
+            left out.
 
     Example:
         >>> Protocol(shots=4, effective_classes="2-10", balance="dirichlet(1)")
@@ -81,6 +83,15 @@ class Protocol:
                 f"balance: expected 'pooled', 'balanced' or 'dirichlet(a)' with a > 0, got {self.balance!r}"
             )
         return value
+
+    def expected_effective_classes(self, num_classes: int) -> float:
+        """K_eff where one number is needed: the geometric middle of a range, K for ``"all"``."""
+        if self.effective_classes == "all":
+            return num_classes
+        low, high = (
+            self.effective_classes if isinstance(self.effective_classes, tuple) else (self.effective_classes,) * 2
+        )
+        return math.sqrt(int(low) * int(high))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for a result row."""
@@ -142,6 +153,7 @@ class Sampler:
         query_labels: class of each image of the query pool; leave out when the query comes from the support pool, which
             then is split image by image (unless ``protocol.overlap``).
         seed: names the sequence of tasks.
+        num_classes: K; one more than the largest label when left out.
         class_names: used in messages.
 
     Example:
@@ -160,12 +172,13 @@ class Sampler:
         query_labels: Int[Tensor, " queryimage"] | None = None,
         *,
         seed: int = 0,
+        num_classes: int | None = None,
         class_names: Sequence[str] | None = None,
     ) -> None:
         self.protocol, self.seed = protocol, int(seed)
         if support_labels.numel() == 0:
             raise InputError("support: the pool holds no images")
-        self.num_classes = int(support_labels.max()) + 1
+        self.num_classes = num_classes or int(support_labels.max()) + 1
         self._names = class_names
         self._support = _Pool(support_labels, self.num_classes)
         self._check_shots()
@@ -242,13 +255,19 @@ class Sampler:
         return torch.where(present, each, 0)
 
     def _dirichlet_counts(self, task: Tensor, present: Tensor) -> Tensor:
-        from scipy.special import gammaincinv  # scipy comes with scikit-learn; only this way of drawing needs it
+        from scipy.special import (
+            gammaincinv,
+            gammaln,
+        )  # scipy comes with scikit-learn; only this way of drawing needs it
 
         concentration = self.protocol.dirichlet_concentration()
-        key = hash64(self.seed, task[:, None], _SHARES, torch.arange(present.shape[1]))
-        gamma = torch.as_tensor(gammaincinv(concentration, uniform(key).numpy())).clamp_min(1e-300)
-        share = torch.where(present, gamma, 0.0)
-        exact = self.protocol.queries * share / share.sum(1, keepdim=True)
+        assert concentration is not None
+        u = uniform(hash64(self.seed, task[:, None], _SHARES, torch.arange(present.shape[1])))
+        gamma = torch.as_tensor(gammaincinv(concentration, u.numpy()))
+        # Gamma variates of a small concentration underflow; there P(x) = xᵃ/Γ(a+1) gives their logarithm.
+        tiny = (u.log() + float(gammaln(concentration + 1))) / concentration
+        log_gamma = torch.where(gamma > 1e-200, gamma.clamp_min(1e-200).log(), tiny)
+        exact = self.protocol.queries * torch.where(present, log_gamma, -torch.inf).softmax(1)
         counts = exact.floor().long()
         missing = self.protocol.queries - counts.sum(1, keepdim=True)  # largest remainders get the rest
         rank = torch.where(present, exact - counts, -1.0).argsort(dim=1, descending=True, stable=True).argsort(dim=1)

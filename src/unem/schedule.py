@@ -29,7 +29,7 @@ class Schedule:
             :meth:`lam` gives the paper's λ.
         temperature: T ≥ 0, the softness of the assignments. 1 is EM; 0 is the limit of hard assignments.
         feature_scale: T_z > 0: features are multiplied by it (Gaussian law), similarities before their softmax (Dirichlet).
-        layers: number of layers L; taken from the sequences when they are given.
+        layers: number of layers L; taken from the sequences when they are given, else 10.
         law: ``"gaussian"`` or ``"dirichlet"`` when the schedule is meant for one of them.
         provenance: where the numbers come from: what they were learned on, or a citation.
 
@@ -44,15 +44,15 @@ class Schedule:
     class_balance: PerLayer = 1.0
     temperature: PerLayer = 1.0
     feature_scale: float = 1.0
-    layers: int = 0
+    layers: int = None  # type: ignore[assignment]  # a number once made
     law: str | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         balance = _per_layer(self.class_balance, "class_balance", lower=-math.inf)
         temperature = _per_layer(self.temperature, "temperature", lower=0.0)
-        (scale,) = _as_tuple(self.feature_scale, "feature_scale")
-        if not (math.isfinite(scale) and scale > 0):
+        scale, *more = _as_tuple(self.feature_scale, "feature_scale")
+        if more or not (math.isfinite(scale) and scale > 0):
             raise InputError(f"feature_scale: expected a finite number above 0, got {self.feature_scale!r}")
         lengths = {len(v) for v in (balance, temperature) if isinstance(v, tuple)}
         if len(lengths) > 1:
@@ -61,11 +61,12 @@ class Schedule:
                 f"got {len(balance) if isinstance(balance, tuple) else 1} and "
                 f"{len(temperature) if isinstance(temperature, tuple) else 1}"
             )
-        layers = lengths.pop() if lengths else (self.layers or 10)
-        if not isinstance(self.layers, int) or self.layers not in (0, layers) or layers < 1:
-            raise InputError(
-                f"layers: expected {'a whole number of at least 1' if layers < 1 else layers}, got {self.layers!r}"
-            )
+        given: int | None = self.layers
+        layers = lengths.pop() if lengths else 10 if given is None else given
+        if not isinstance(layers, int) or isinstance(layers, bool) or layers < 1:
+            raise InputError(f"layers: expected a whole number of at least 1, got {layers!r}")
+        if given not in (None, layers):
+            raise InputError(f"layers: expected {layers}, as many as there are values, got {given!r}")
         if self.law not in (None, "gaussian", "dirichlet"):
             raise InputError(f"law: expected 'gaussian', 'dirichlet' or nothing, got {self.law!r}")
         for name, value in (("class_balance", balance), ("temperature", temperature), ("feature_scale", scale)):
@@ -112,6 +113,10 @@ class Schedule:
         missing = sorted({"class_balance", "temperature", "feature_scale"} - value.keys())
         if missing:
             raise InputError(f"{source} is not a whole schedule: {', '.join(missing)} missing")
+        if not isinstance(value.get("provenance") or {}, Mapping):
+            raise InputError(
+                f"{source}: provenance: expected names and values, got {type(value['provenance']).__name__}"
+            )
         try:
             return cls(**{name: value[name] for name in known & value.keys() if value[name] is not None})
         except InputError as error:
@@ -129,6 +134,8 @@ class Schedule:
 
 def _as_tuple(value: Any, name: str) -> tuple[float, ...]:
     values = value if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
+    if len(values) == 0:
+        raise InputError(f"{name}: got an empty sequence, expected one value per layer")
     try:
         return tuple(float(v) for v in values)
     except (TypeError, ValueError):
@@ -136,9 +143,9 @@ def _as_tuple(value: Any, name: str) -> tuple[float, ...]:
 
 
 def _per_layer(value: Any, name: str, lower: float) -> PerLayer:
+    if hasattr(value, "tolist"):  # arrays and tensors
+        value = value.tolist()
     values = _as_tuple(value, name)
-    if not values:
-        raise InputError(f"{name}: got an empty sequence, expected one value per layer")
     for v in values:
         if not (math.isfinite(v) and v >= lower):
             raise InputError(

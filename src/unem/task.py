@@ -123,7 +123,9 @@ class Task:
             (2, 1)
         """
         if isinstance(index, int):
-            index = slice(index, index + 1) if index != -1 else slice(-1, None)
+            if not -len(self) <= index < len(self):
+                raise IndexError(f"task {index} of {len(self)}")
+            index = slice(index % len(self), index % len(self) + 1)
         return replace_fields(
             self, support=self.support[index], support_labels=self.support_labels[index], query=self.query[index]
         )

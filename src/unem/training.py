@@ -16,13 +16,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-import unem
 from unem._io import write_aside
+from unem._version import __version__
 from unem.classmodels.base import ClassModel
 from unem.drawing import TaskSource
 from unem.errors import InputError
-from unem.evaluation.resources import tasks_per_batch
 from unem.features.store import FeatureSet
+from unem.resources import tasks_per_batch
 from unem.sampling import Protocol
 from unem.schedule import Schedule
 from unem.unrolled import LEARNABLE, UNEM
@@ -30,7 +30,7 @@ from unem.unrolled import LEARNABLE, UNEM
 __all__ = ["Epoch", "TrainingConfig", "train"]
 
 KEEP_BYTES = 2 << 30  # statistics of the training tasks are kept for all epochs when they fit here
-HELD_OUT_SEED = 0x5EED  # held-out tasks come from another sequence than the training tasks
+TRAINING_SEED, HELD_OUT_SEED = 0x7EAC4, 0x5EED  # one seed names three different sequences: learning, keeping, testing
 
 
 @dataclass(frozen=True)
@@ -58,29 +58,38 @@ class TrainingConfig:
     """
 
     tasks: int = 1000
-    epochs: int = 80
-    batch_size: int = 0
+    epochs: int = 30
+    batch_size: int = 50
     learning_rate: float = 0.1
-    decay: Literal["step", "one-cycle"] = "step"
+    decay: Literal["step", "one-cycle"] = "one-cycle"
     decay_every: int = 40
     loss: Literal["nll", "published"] = "nll"
-    constraints: Literal["softplus", "log"] = "softplus"
+    constraints: Literal["softplus", "log"] = "log"
     learn: tuple[str, ...] = LEARNABLE
     adaptive: bool = True
     layers: int = 10
     class_balance: float | None = None
     temperature: float | None = None
     feature_scale: float | None = None
-    clip: float = 0.0
+    clip: float = 1.0
     validation_tasks: int = 100
 
     def __post_init__(self) -> None:
-        for name, low in (("tasks", 1), ("epochs", 1), ("batch_size", 0), ("layers", 1), ("validation_tasks", 0)):
+        for name, low in (
+            ("tasks", 1),
+            ("epochs", 1),
+            ("batch_size", 0),
+            ("layers", 1),
+            ("decay_every", 1),
+            ("validation_tasks", 0),
+        ):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < low:
                 raise InputError(f"{name}: expected a whole number of at least {low}, got {value!r}")
         if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
             raise InputError(f"learning_rate: expected a number above 0, got {self.learning_rate!r}")
+        if not self.clip >= 0:
+            raise InputError(f"clip: expected a number of at least 0, got {self.clip!r}")
         for name, choices in (
             ("loss", ("nll", "published")),
             ("decay", ("step", "one-cycle")),
@@ -95,11 +104,9 @@ class TrainingConfig:
     @classmethod
     def default(cls, law: str, **changes: Any) -> TrainingConfig:
         """This library's settings for a law."""
-        settings: dict[str, Any] = {"tasks": 1000, "epochs": 30, "batch_size": 50, "learning_rate": 0.1}
-        if law == "dirichlet":  # its steps cost more, and fewer tasks suffice
-            settings |= {"tasks": 300, "epochs": 15, "batch_size": 15}
-        settings |= {"loss": "nll", "decay": "one-cycle", "constraints": "log", "clip": 1.0}
-        return cls(**(settings | changes))
+        # The Dirichlet law's steps cost more, and fewer tasks suffice.
+        cheaper = {"tasks": 300, "epochs": 15, "batch_size": 15} if law == "dirichlet" else {}
+        return cls(**(cheaper | changes))
 
     @classmethod
     def published(cls, law: str, **changes: Any) -> TrainingConfig:
@@ -112,7 +119,13 @@ class TrainingConfig:
         start = math.log1p(
             math.e
         )  # softplus(1), where the published parameters start: β and T_z at it, T at 1 above it
-        common: dict[str, Any] = {"loss": "published", "decay": "step", "constraints": "softplus", "epochs": 80}
+        common: dict[str, Any] = {
+            "loss": "published",
+            "decay": "step",
+            "constraints": "softplus",
+            "epochs": 80,
+            "clip": 0.0,
+        }
         if law == "gaussian":
             settings = {"tasks": 1000, "batch_size": 0, "learning_rate": 0.1, "decay_every": 50}
             settings |= {"class_balance": start, "temperature": 1 + start, "feature_scale": start}
@@ -164,13 +177,14 @@ def train(
     seed: int = 0,
     device: torch.device | str = "cpu",
     checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = True,
     on_epoch: Callable[[Epoch], None] | None = None,
     **changes: Any,
 ) -> Schedule:
     """Learn the schedule of UNEM on tasks drawn from validation images.
 
     The network is trained with Adam on cross-entropy; after each epoch it classifies held-out tasks, and the best epoch is
-    kept. Deterministic by seed. ``KeyboardInterrupt`` ends training early and returns the best so far, with
+    kept. Deterministic by seed (on a GPU up to the order in which sums are taken). ``KeyboardInterrupt`` ends training early and returns the best so far, with
     ``provenance["interrupted"]`` set.
 
     Args:
@@ -179,7 +193,8 @@ def train(
         protocol: how tasks are drawn.
         config: how to learn; :meth:`TrainingConfig.default` of the law when left out. Its fields may be given as keywords.
         query: where query images come from, if elsewhere.
-        checkpoint: file that keeps the state after each epoch; when it exists already, training goes on from there.
+        checkpoint: file that keeps the state after each epoch; when it exists already, training goes on from there,
+            unless ``resume=False``.
         on_epoch: called after each epoch.
 
     Example:
@@ -193,7 +208,10 @@ def train(
     protocol = protocol or Protocol()
     config = replace(config or TrainingConfig.default(law.name), **changes)
     run = _Run(features, law, protocol, config, query, seed, device)
-    state = run.restore(checkpoint) if checkpoint and Path(checkpoint).exists() else _State()
+    if checkpoint and resume and Path(checkpoint).exists():
+        state = run.restore(checkpoint)
+    else:
+        state = _State(best=run.values())
     interrupted = False
     try:
         while state.epoch < config.epochs:
@@ -221,7 +239,7 @@ class _Run:
         device: torch.device | str,
     ) -> None:
         self.law, self.config, self.seed = law, config, int(seed)
-        source = TaskSource(protocol, features, query, seed=seed, inputs=law.inputs, device=device)
+        source = TaskSource(protocol, features, query, seed=seed ^ TRAINING_SEED, inputs=law.inputs, device=device)
         self.chunk = tasks_per_batch(
             source.num_classes,
             source.num_classes * protocol.shots,
@@ -240,6 +258,8 @@ class _Run:
         self.settings = {
             "trained_on": features.name if query is None else f"{features.name} (support), {query.name} (query)",
             "digest": features.digest,
+            "query_digest": (query or features).digest,
+            "law": repr(law),
             "classes": features.num_classes,
             "protocol": protocol.to_dict(),
             "config": asdict(config),
@@ -262,7 +282,7 @@ class _Run:
         kept = score > state.best_score or self.config.validation_tasks == 0
         if kept:
             state.best_score = score
-            state.best = {k: v.detach().clone() for k, v in self.model.raw.items()}
+            state.best = self.values()
         epoch = Epoch(
             number=state.epoch + 1,
             loss=total_loss / self.config.tasks,
@@ -284,6 +304,11 @@ class _Run:
         for statistics, labels in self.training.chunks(batch):
             log_u = self.model(statistics)
             loss = self._loss(log_u, labels)
+            if not torch.isfinite(loss):
+                raise InputError(
+                    "training diverged: the loss is not a finite number; lower learning_rate, or start from other values "
+                    f"(present ones: {self.model.schedule()})"
+                )
             (loss * (len(labels) / len(batch))).backward()
             total_loss += loss.item() * len(labels) / len(batch)
             total_hits += _accuracy(log_u, labels) * len(labels) / len(batch)
@@ -309,13 +334,16 @@ class _Run:
             loss, hits = loss + self._loss(log_u, labels).item() * share, hits + _accuracy(log_u, labels) * share
         return loss, hits
 
+    def values(self) -> dict[str, Tensor]:
+        """The present parameters."""
+        return {k: v.detach().clone() for k, v in self.model.raw.items()}
+
     # -- the result ---------------------------------------------------------------------------------------------------
 
     def finish(self, state: _State, interrupted: bool) -> Schedule:
-        if state.best:
-            with torch.no_grad():
-                for name, value in state.best.items():
-                    self.model.raw[name].copy_(value)
+        with torch.no_grad():
+            for name, value in state.best.items():
+                self.model.raw[name].copy_(value)
         kept = max((e.number for e in state.history if e.kept), default=0)
         provenance = {
             **self.settings,
@@ -323,7 +351,7 @@ class _Run:
             "kept_epoch": kept,
             "interrupted": interrupted,
             "history": [asdict(e) for e in state.history],
-            "versions": {"unem": unem.__version__, "torch": torch.__version__},
+            "versions": {"unem": __version__, "torch": torch.__version__},
         }
         return self.model.schedule(provenance)
 
@@ -334,6 +362,8 @@ class _Run:
         tensors |= {f"best.{k}": v for k, v in state.best.items()}
         for name, parameter in self.model.raw.items():
             moments = self.optimiser.state[parameter]
+            if not moments:  # a parameter without influence (λ of the first Gaussian layer, if it is the only one)
+                continue
             tensors |= {
                 f"adam.{key}.{name}": torch.as_tensor(moments[key]) for key in ("exp_avg", "exp_avg_sq", "step")
             }
@@ -355,17 +385,22 @@ class _Run:
         try:
             with safe_open(path, framework="pt", device=str(self.device)) as stored:
                 header = json.loads((stored.metadata() or {})["unem"])
+                known = header["settings"]
                 tensors = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118
         except (SafetensorError, OSError, KeyError, ValueError) as error:
             raise InputError(f"checkpoint: {os.fspath(path)!r} is not a training checkpoint ({error})") from error
-        if header["settings"] != json.loads(json.dumps(self.settings)):
+        wanted = json.loads(json.dumps(self.settings))
+        different = sorted(k for k in wanted.keys() | known.keys() if wanted.get(k) != known.get(k))
+        if different:
             raise InputError(
-                f"checkpoint: {os.fspath(path)!r} belongs to a run with other settings, features or seed; "
+                f"checkpoint: {os.fspath(path)!r} belongs to a run with other settings (different: {', '.join(different)}); "
                 "remove it to start anew, or repeat the settings it was made with"
             )
         with torch.no_grad():
             for name, parameter in self.model.raw.items():
                 parameter.copy_(tensors[f"raw.{name}"])
+                if f"adam.step.{name}" not in tensors:
+                    continue
                 moments = {key: tensors[f"adam.{key}.{name}"] for key in ("exp_avg", "exp_avg_sq", "step")}
                 self.optimiser.state[parameter] = moments | {"step": moments["step"].cpu()}
         return _State(
@@ -385,7 +420,7 @@ class _Tasks:
         self.kept: Any = None
         if count:
             first = law.prepare(source.gather(self._rows(torch.arange(1))))
-            if first.num_bytes() * count <= KEEP_BYTES:
+            if law.worth_keeping and first.num_bytes() * count <= KEEP_BYTES:
                 self.kept = _concatenate([self._prepare(rows) for rows in torch.arange(count).split(self.chunk)])
 
     def chunks(self, batch: Int[Tensor, " task"]) -> Iterator[tuple[Any, Int[Tensor, "task query"]]]:
@@ -435,14 +470,10 @@ def _dirichlet_start(features: FeatureSet, protocol: Protocol) -> dict[str, floa
     """EM-Dirichlet's rule β = K/K_eff, T_z from the spread of an image's similarities, and T that grows with K.
 
     A log-density on a simplex of K coordinates grows with K: with T near 1 and many classes every assignment is saturated and
-    nothing is learned (Stanford Cars, K = 196: 79 % from T = 2.3, 83 % from T = 20).
+    nothing is learned (Stanford Cars, K = 196, held-out tasks of the learning classes: 79 % from T = 2.3, 84 % from T = 20).
     """
-    wanted = protocol.effective_classes
-    low, high = (
-        (features.num_classes,) * 2 if wanted == "all" else wanted if isinstance(wanted, tuple) else (wanted,) * 2
-    )
     spread = float(features.similarities().features.std(1).mean())
-    balance = features.num_classes / math.sqrt(int(low) * int(high))
+    balance = features.num_classes / protocol.expected_effective_classes(features.num_classes)
     return {
         "class_balance": balance + math.log1p(math.exp(-balance)),  # softplus, as the published code starts it
         "temperature": max(1.3, features.num_classes / 10),

@@ -116,6 +116,10 @@ class UNEM(nn.Module):
     name = property(lambda self: f"unem-{self.law.name}")
     inputs = property(lambda self: self.law.inputs)
 
+    def describe(self) -> dict[str, Any]:
+        """What determines its predictions, as plain values."""
+        return {"law": repr(self.law), "schedule": self.schedule().to_dict()}
+
     def value(self, name: str) -> Any:
         """A schedule value: a tensor with gradient where it is learned, a plain number or tuple where it is not."""
         return self._constraints[name](self.raw[name]) if name in self.raw else getattr(self._fixed, name)

@@ -32,7 +32,7 @@ class Statistics:
 
 
 class ClassModel(ABC):
-    """A law p(z | θ_k) as four verbs; the EM loop knows nothing else about it.
+    """A law p(z | θ_k) as a few verbs; the EM loop knows nothing else about it.
 
     ``prepare`` runs once per task, whatever is done with it afterwards; ``scaled`` applies the feature scale T_z; then
     ``start``, and in each layer ``m_step`` and ``log_prob``.
@@ -41,6 +41,8 @@ class ClassModel(ABC):
     name: ClassVar[str]
     inputs: ClassVar[Inputs]
     """What the features are: embeddings, or similarities to the classes' texts."""
+    worth_keeping: ClassVar[bool] = False
+    """Whether prepared statistics save enough to be kept through training (they are otherwise prepared again)."""
     proportion_floor: float
     """ε in ln(π_k + ε)."""
 
@@ -68,4 +70,4 @@ class ClassModel(ABC):
     def negative_log_likelihood(
         self, statistics: Any, parameters: Any, assignments: Float[Tensor, "task query class"]
     ) -> Float[Tensor, " task"]:
-        """ℒ(u, θ) of eq. 1 over support and query, all terms included; needed by traces only."""
+        """ℒ(u, θ) of eq. 1 over support and query, up to constants of the law; needed by traces only."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
@@ -60,28 +60,29 @@ class Dirichlet(ClassModel):
         return DirichletStatistics(
             support=task.support,
             support_labels=task.support_labels,
-            log_query=task.query,
+            query=task.query,
             shots=task.shots.to(task.query.dtype),
             num_classes=task.num_classes,
         )
 
-    def scaled(self, statistics: DirichletStatistics, feature_scale: Scale) -> DirichletStatistics:
+    def scaled(self, statistics: DirichletStatistics, feature_scale: Scale) -> ScaledDirichlet:
         s = statistics
-        task = Task(s.support, s.support_labels, s.log_query, num_classes=s.num_classes, validate=False)
-        log_support = _log_probabilities(s.support, feature_scale)
-        return replace(
-            s, log_query=_log_probabilities(s.log_query, feature_scale), log_support_sums=task.sum_by_class(log_support)
+        task = Task(s.support, s.support_labels, s.query, num_classes=s.num_classes, validate=False)
+        return ScaledDirichlet(
+            log_query=_log_probabilities(s.query, feature_scale),
+            log_support_sums=task.sum_by_class(_log_probabilities(s.support, feature_scale)),
+            shots=s.shots,
+            num_classes=s.num_classes,
         )
 
-    def start(self, statistics: DirichletStatistics) -> Tensor | None:
+    def start(self, statistics: ScaledDirichlet) -> Tensor | None:
         log_query = statistics.log_query
         return log_query.exp() if log_query.shape[-1] == statistics.num_classes else None
 
     def m_step(
-        self, statistics: DirichletStatistics, assignments: Tensor | None, previous: DirichletParameters | None
+        self, statistics: ScaledDirichlet, assignments: Tensor | None, previous: DirichletParameters | None
     ) -> DirichletParameters:
         s = statistics
-        assert s.log_support_sums is not None, "statistics must be scaled first"
         if assignments is None:
             mean_log = s.log_support_sums / s.shots.unsqueeze(-1)
         else:
@@ -93,15 +94,14 @@ class Dirichlet(ClassModel):
             alpha = dirichlet_mm(mean_log, previous.alpha if previous else torch.ones_like(mean_log))
         return DirichletParameters(alpha, torch.lgamma(alpha.sum(-1)) - torch.lgamma(alpha).sum(-1))
 
-    def log_prob(self, statistics: DirichletStatistics, parameters: DirichletParameters) -> Tensor:
+    def log_prob(self, statistics: ScaledDirichlet, parameters: DirichletParameters) -> Tensor:
         # −Σ_i ln z_ni is the same for every class and left out.
         return torch.baddbmm(parameters.log_normaliser.unsqueeze(1), statistics.log_query, parameters.alpha.mT)
 
     def negative_log_likelihood(
-        self, statistics: DirichletStatistics, parameters: DirichletParameters, assignments: Tensor
+        self, statistics: ScaledDirichlet, parameters: DirichletParameters, assignments: Tensor
     ) -> Tensor:
         s, p = statistics, parameters
-        assert s.log_support_sums is not None, "statistics must be scaled first"
         support = ((p.alpha - 1) * s.log_support_sums).sum((-1, -2)) + (s.shots * p.log_normaliser).sum(-1)
         query = (assignments * self.log_prob(s, p)).sum((-1, -2)) - s.log_query.sum((-1, -2))
         return -(support + query)
@@ -109,13 +109,23 @@ class Dirichlet(ClassModel):
 
 @dataclass(frozen=True)
 class DirichletStatistics(Statistics):
+    """Similarities, before T_z is known."""
+
     support: Float[Tensor, "task sample dim"]
     support_labels: Int[Tensor, "task sample"]
-    log_query: Float[Tensor, "task query dim"]
-    """Similarities when prepared, ln z when scaled."""
+    query: Float[Tensor, "task query dim"]
     shots: Float[Tensor, "task class"]
     num_classes: int
-    log_support_sums: Float[Tensor, "task class dim"] | None = None
+
+
+@dataclass(frozen=True)
+class ScaledDirichlet(Statistics):
+    """ln z of the queries, and its sums over the support of each class."""
+
+    log_query: Float[Tensor, "task query dim"]
+    log_support_sums: Float[Tensor, "task class dim"]
+    shots: Float[Tensor, "task class"]
+    num_classes: int
 
 
 @dataclass(frozen=True)

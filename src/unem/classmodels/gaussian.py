@@ -47,6 +47,7 @@ class Gaussian(ClassModel):
     form: Literal["auto", "gram", "direct"] = "auto"
     name: ClassVar[str] = "gaussian"
     inputs: ClassVar[Inputs] = "features"
+    worth_keeping: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.form not in ("auto", "gram", "direct"):

@@ -5,22 +5,21 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-import unem
+from unem._version import __version__
 from unem.drawing import TaskSource
-from unem.errors import InputError
+from unem.errors import InputError, warn_once
 from unem.evaluation.metrics import CalibrationBins, interval95
-from unem.evaluation.resources import PeakMemory, tasks_per_batch
 from unem.features.store import FeatureSet
-from unem.methods.base import Method, create
+from unem.methods.base import Method, create_for
+from unem.resources import PeakMemory, tasks_per_batch
 from unem.sampling import Protocol
-from unem.schedule import Schedule
 
 __all__ = ["Evaluation", "evaluate"]
 
@@ -77,7 +76,7 @@ def evaluate(
     """Accuracy of a method over many tasks.
 
     Args:
-        method: a method, or the name of a registered one.
+        method: a method, or the name of a registered one (one that needs the number of effective classes is told it).
         features: where support (and query) images come from.
         protocol: how tasks are drawn; the paper's (5 shots, 5 effective classes, 75 queries) when left out.
         query: where query images come from, if elsewhere.
@@ -94,8 +93,10 @@ def evaluate(
         >>> result.accuracy > 99
         True
     """
-    method = create(method) if isinstance(method, str) else method
     protocol = protocol or Protocol()
+    if isinstance(method, str):
+        method = create_for(method, protocol, features.num_classes)
+    _warn_if_learned_here(method, query or features, protocol)
     if not isinstance(tasks, int) or tasks < 1:
         raise InputError(f"tasks: expected a whole number of at least 1, got {tasks!r}")
     if batch_size is not None and batch_size < 1:
@@ -127,13 +128,31 @@ def evaluate(
         calibration_error=100 * bins.error(),
         seconds_per_task=seconds / tasks,
         peak_memory_mb=memory.bytes / 2**20,
-        settings=_settings(method, features, query, protocol, tasks, seed, device),
+        settings=_settings(method, features, query, protocol, tasks, seed, batch_size, device),
     )
 
 
 def _wait_for(device: torch.device | str) -> None:
     if torch.device(device).type == "cuda":
         torch.cuda.synchronize()
+
+
+def _warn_if_learned_here(method: Method, query: FeatureSet, protocol: Protocol) -> None:
+    """A schedule scored on the images it was learned on looks better than it is."""
+    learned = _describe(method).get("schedule")
+    source = learned.get("provenance", {}) if isinstance(learned, dict) else {}
+    if source.get("query_digest") != query.digest:
+        return
+    then, now = ((p or {}).get("query_classes") for p in (source.get("protocol"), protocol.to_dict()))
+    if then is None or now is None or set(then) & set(now):
+        warn_once(
+            f"the schedule was learned on tasks from these very images ({query.name}); its accuracy here is too optimistic. "
+            "Keep a test split apart"
+        )
+
+
+def _describe(method: Method) -> dict[str, Any]:
+    return dict(method.describe()) if hasattr(method, "describe") else {}
 
 
 def _settings(
@@ -143,27 +162,22 @@ def _settings(
     protocol: Protocol,
     tasks: int,
     seed: int,
+    batch_size: int,
     device: torch.device | str,
 ) -> dict[str, Any]:
     return {
         "method": method.name,
-        "law": repr(method.law) if hasattr(method, "law") else None,
-        "schedule": _describe_schedule(method),
+        **_describe(method),
         "features": features.name,
         "digest": features.digest,
         "query_features": (query or features).name,
+        "query_digest": (query or features).digest,
         "classes": features.num_classes,
         **{k: v for k, v in protocol.to_dict().items() if k != "query_classes"},
         "query_classes": None if protocol.query_classes is None else list(protocol.query_classes),
         "tasks": tasks,
         "seed": seed,
+        "batch_size": batch_size,
         "device": str(device),
-        "versions": {"unem": unem.__version__, "torch": torch.__version__, "python": platform.python_version()},
+        "versions": {"unem": __version__, "torch": torch.__version__, "python": platform.python_version()},
     }
-
-
-def _describe_schedule(method: Method) -> dict[str, Any] | None:
-    schedule = method.schedule() if isinstance(method, unem.UNEM) else getattr(method, "schedule", None)
-    if isinstance(schedule, Schedule):
-        return schedule.to_dict()
-    return asdict(schedule) if is_dataclass(schedule) and not isinstance(schedule, type) else None  # a rule

@@ -77,6 +77,8 @@ class FeatureSet:
         metadata: Mapping[str, Any] | None = None,
         name: str = "features",
     ) -> None:
+        if kind not in ("embeddings", "similarities"):
+            raise InputError(f"kind: expected 'embeddings' or 'similarities', got {kind!r}")
         table = as_floating(features, "features")
         if table.ndim != 2 or 0 in table.shape:
             raise InputError(
@@ -92,7 +94,7 @@ class FeatureSet:
             "class_names": None if class_names is None else tuple(str(c) for c in class_names),
             "text_features": _check_optional(text_features, "text_features", (num_classes, table.shape[1]), kind),
             "base_mean": _check_optional(base_mean, "base_mean", (table.shape[1],), kind),
-            "class_ids": tuple(range(num_classes)) if class_ids is None else tuple(int(c) for c in class_ids),
+            "class_ids": _check_class_ids(class_ids, num_classes),
             "kind": kind,
             "metadata": dict(metadata or {}),
             "name": name,
@@ -121,9 +123,11 @@ class FeatureSet:
 
     @cached_property
     def digest(self) -> str:
-        """Names the content: the same features and labels give the same digest, whatever file they came from."""
+        """Names the content: equal features, labels and texts have equal digests, whatever file they came from."""
         content = hashlib.sha256(self.features.cpu().numpy().tobytes())
         content.update(self.labels.cpu().numpy().tobytes())
+        if self.text_features is not None:
+            content.update(self.text_features.cpu().numpy().tobytes())
         return content.hexdigest()[:16]
 
     def split(self, name: str) -> FeatureSet:
@@ -138,8 +142,11 @@ class FeatureSet:
         old = self.labels[rows].unique()
         new = torch.full((self.num_classes,), -1, dtype=torch.int64)
         new[old] = torch.arange(len(old))
+        table = self.features[rows]
+        if self.kind == "similarities" and table.shape[1] == self.num_classes:
+            table = table[:, old]  # one column per class: those of the classes that are left
         return FeatureSet(
-            self.features[rows],
+            table,
             new[self.labels[rows]],
             split=self.split_names[rows.numpy()],
             class_names=None if self.class_names is None else [self.class_names[i] for i in old.tolist()],
@@ -161,7 +168,7 @@ class FeatureSet:
                 "(similarities of images to class texts); use a Gaussian method, or features of a vision-language model"
             )
         image = torch.nn.functional.normalize(self.features, dim=-1)
-        text = torch.nn.functional.normalize(self.text_features, dim=-1)
+        text = torch.nn.functional.normalize(self.text_features.to(self.features), dim=-1)
         changed = replace_features(self, image @ text.T)
         object.__setattr__(changed, "kind", "similarities")
         return changed
@@ -210,6 +217,8 @@ class FeatureSet:
             >>> FeatureSet.load(path)
             FeatureSet('digits', images=4, features=4, classes=4)
         """
+        if Path(path).suffix != ".safetensors":
+            raise InputError(f"path: expected a name that ends in .safetensors, got {os.fspath(path)!r}")
         tensors: dict[str, Tensor] = {"features": self.features.cpu(), "labels": self.labels}
         header: dict[str, Any] = {"kind": self.kind, "metadata": dict(self.metadata), "class_ids": list(self.class_ids)}
         if self.split_names is not None:
@@ -259,6 +268,8 @@ class FeatureSet:
             return cls(**{"name": file.stem, **values})
         except InputError as error:
             raise InputError(f"{file.name}: {error}") from None
+        except TypeError as error:
+            raise InputError(f"{file.name}: has unknown entries ({error})") from None
 
 
 def replace_features(features: FeatureSet, table: Tensor) -> FeatureSet:
@@ -283,10 +294,13 @@ def _read_native(file: Path) -> dict[str, Any]:
             values: dict[str, Any] = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise InputError(f"features: {file.name!r} is not a readable safetensors file ({error})") from error
-    header: dict[str, Any] = json.loads(metadata["unem"])
-    if "split" in values:
-        values["split"] = np.asarray(header.pop("splits"))[values["split"].numpy()]
-    return values | header
+    try:
+        header: dict[str, Any] = json.loads(metadata["unem"])
+        if "split" in values:
+            values["split"] = np.asarray(header.pop("splits"))[values["split"].numpy()]
+        return values | header
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"features: {file.name!r} has a damaged header ({type(error).__name__}: {error})") from error
 
 
 def _read_npz(file: Path) -> dict[str, Any]:
@@ -332,7 +346,10 @@ def _check_labels(labels: Any, images: int, class_names: Sequence[str] | None, t
     try:
         label = torch.as_tensor(labels)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"labels: expected integers, got {type(labels).__name__} ({error})") from error
+        kind = getattr(labels, "dtype", type(labels).__name__)
+        raise InputError(
+            f"labels: expected integers 0 … K − 1, got {kind} (numpy.unique(labels, return_inverse=True) makes them from names)"
+        ) from error
     if label.is_floating_point() or label.is_complex() or label.dtype == torch.bool:
         raise InputError(f"labels: expected integer class indices, got {label.dtype}")
     if label.shape != (images,):
@@ -341,8 +358,22 @@ def _check_labels(labels: Any, images: int, class_names: Sequence[str] | None, t
     known = len(class_names) if class_names is not None else len(text_features) if text_features is not None else None
     if int(label.min()) < 0 or (known is not None and int(label.max()) >= known):
         bad = int(label.min()) if int(label.min()) < 0 else int(label.max())
-        raise InputError(f"labels: expected values in 0 … {'K − 1' if known is None else known - 1}, found {bad}")
+        counted = "" if known is None else f" ({known} {'class names' if class_names is not None else 'text features'})"
+        raise InputError(
+            f"labels: expected values in 0 … {'K − 1' if known is None else known - 1}{counted}, found {bad}"
+        )
     return label
+
+
+def _check_class_ids(class_ids: Sequence[int] | None, num_classes: int) -> tuple[int, ...]:
+    if class_ids is None:
+        return tuple(range(num_classes))
+    ids = tuple(int(c) for c in class_ids)
+    if len(ids) != num_classes or len(set(ids)) != num_classes:
+        raise InputError(
+            f"class_ids: expected {num_classes} different numbers, one per class, got {len(ids)}: {ids[:8]}"
+        )
+    return ids
 
 
 def _check_split(split: Any, images: int) -> NDArray[Any] | None:

@@ -6,19 +6,23 @@ import fnmatch
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
 from unem.classmodels.base import ClassModel
 from unem.errors import InputError
 from unem.gem import gem
+from unem.sampling import Protocol as SamplingProtocol
 from unem.schedule import Schedule
 from unem.task import Prediction, Task
 
-__all__ = ["GEMMethod", "Method", "MethodInfo", "create", "list_methods", "method_info", "register"]
+__all__ = ["GEMMethod", "Method", "MethodInfo", "create", "create_for", "list_methods", "method_info", "register"]
 
 
 class Method(Protocol):
-    """Anything that can be compared: it sees support, support labels and queries, never the query labels."""
+    """Anything that can be compared: it sees support, support labels and queries, never the query labels.
+
+    A method may also have ``describe()``, which returns what determines its predictions as plain values for result rows.
+    """
 
     @property
     def name(self) -> str: ...
@@ -33,6 +37,11 @@ class Method(Protocol):
         ...
 
 
+def unchanged(task: Task) -> Task:
+    """The transform that does nothing."""
+    return task
+
+
 @dataclass(frozen=True)
 class GEMMethod:
     """A method that is generalized EM with a schedule, perhaps on transformed features.
@@ -43,11 +52,16 @@ class GEMMethod:
     name: str
     law: ClassModel
     schedule: Schedule | Callable[[Task], Schedule]
-    transform: Callable[[Task], Task] = lambda task: task
+    transform: Callable[[Task], Task] = unchanged
 
     @property
     def inputs(self) -> Literal["features", "similarities"]:
         return self.law.inputs
+
+    def describe(self) -> dict[str, Any]:
+        """What determines its predictions, as plain values."""
+        schedule = self.schedule.to_dict() if isinstance(self.schedule, Schedule) else repr(self.schedule)
+        return {"law": repr(self.law), "schedule": schedule, "transform": self.transform.__name__}
 
     def predict(self, task: Task, *, trace: bool = False) -> Prediction:
         schedule = self.schedule(task) if callable(self.schedule) else self.schedule
@@ -131,8 +145,34 @@ def create(name: str, **options: Any) -> Method:
         'paddle'
     """
     info = method_info(name)
-    unknown = sorted(set(options) - set(info.options))
-    if unknown:
-        known = ", ".join(info.options) or "none"
-        raise InputError(f"method {name!r} has no setting {unknown[0]!r}; its settings are: {known}")
+    hints = get_type_hints(info.factory)
+    for option, value in options.items():
+        if option not in info.options:
+            known = ", ".join(info.options) or "none"
+            raise InputError(f"method {name!r} has no setting {option!r}; its settings are: {known}")
+        _check_option(name, option, value, hints[option])
     return info.factory(**options)
+
+
+def create_for(name: str, protocol: SamplingProtocol, num_classes: int, **options: Any) -> Method:
+    """Make a method for a protocol: those whose rule needs the number of effective classes are told it.
+
+    Published evaluations of EM-Dirichlet do the same. For a range it is the geometric middle, for "all" it is K.
+    """
+    if "effective_classes" in method_info(name).options:
+        options.setdefault("effective_classes", max(1, round(protocol.expected_effective_classes(num_classes))))
+    return create(name, **options)
+
+
+def _check_option(method: str, option: str, value: Any, hint: Any) -> None:
+    """A setting must have the type its factory declares; whole numbers serve as numbers, but True is no number."""
+    choices = [c for c in (hint, *get_args(hint)) if get_origin(c) is Literal]
+    allowed = tuple(t for t in (hint, *get_args(hint)) if isinstance(t, type))
+    if choices:
+        if value not in get_args(choices[0]):
+            raise InputError(f"method {method!r}: {option}: expected one of {get_args(choices[0])}, got {value!r}")
+    elif isinstance(value, bool) != (allowed == (bool,)) or not isinstance(
+        value, (*allowed, *((int,) * (float in allowed)))
+    ):
+        expected = " or ".join(t.__name__ for t in allowed if t is not type(None))
+        raise InputError(f"method {method!r}: {option}: expected {expected}, got {value!r}")

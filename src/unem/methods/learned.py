@@ -1,6 +1,7 @@
 """UNEM: generalized EM with a learned schedule, for each law."""
 
 import os
+from typing import Literal
 
 from unem.classmodels import ClassModel, Dirichlet, Gaussian
 from unem.errors import InputError
@@ -21,9 +22,9 @@ def unem_gaussian(*, schedule: ScheduleLike | None = None) -> UNEM:
 
 
 @register("unem-dirichlet", reference=_REFERENCE, inputs="similarities", learned=True)
-def unem_dirichlet(*, schedule: ScheduleLike | None = None, solver: str = "exact") -> UNEM:
+def unem_dirichlet(*, schedule: ScheduleLike | None = None, solver: Literal["exact", "mm"] = "exact") -> UNEM:
     r"""UNEM-Dirichlet: generalized EM for a Dirichlet mixture; λ, T of each layer and T_z learned on validation tasks."""
-    return _unem(Dirichlet(solver=solver), schedule)  # type: ignore[arg-type]
+    return _unem(Dirichlet(solver=solver), schedule)
 
 
 def _unem(law: ClassModel, schedule: ScheduleLike | None) -> UNEM:

@@ -16,6 +16,9 @@ class ZeroShot:
     name: ClassVar[str] = "zero-shot"
     inputs: ClassVar[Literal["features", "similarities"]] = "similarities"
 
+    def describe(self) -> dict[str, float]:
+        return {"feature_scale": self.feature_scale}
+
     def predict(self, task: Task) -> Prediction:
         if task.query.shape[-1] != task.num_classes:
             raise InputError(

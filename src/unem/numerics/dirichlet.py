@@ -127,8 +127,8 @@ def _newton(mean_log: Tensor) -> Tensor:
     excess = _floor_excess(mean_log)
     if not excess.is_cuda and bool((excess > 0).any()):
         warn_once(
-            "some classes have no maximum-likelihood Dirichlet (all their samples coincide, as with one shot and no "
-            "query assigned); their concentration is capped"
+            "some classes are more concentrated than a Dirichlet law can be fitted to in this precision (their samples nearly "
+            "coincide, as with one shot and no query assigned); their concentration is capped"
         )
     mean_log = mean_log - excess
     dim = mean_log.shape[-1]
@@ -148,9 +148,13 @@ def _newton_steps(mean_log: Tensor, alpha: Tensor, steps: int) -> Tensor:
         for _ in range(ENOUGH_STEPS[alpha.dtype]):
             alpha = _newton_step(mean_log, alpha)
         return alpha
+    last = torch.full((len(alpha),), torch.inf, dtype=alpha.dtype)
     for step in range(steps):
         alpha, previous = _newton_step(mean_log, alpha), alpha
-        moving = ((alpha - previous).abs_() > TOLERANCE[alpha.dtype] * alpha).any(-1)
+        size = ((alpha - previous).abs_() / alpha).amax(-1)
+        # Settled, or down to steps that rounding makes: small, and no smaller than the last one.
+        moving = (size > TOLERANCE[alpha.dtype]) & ((size > 0.01) | (size < 0.5 * last))
+        last = size
         remaining = int(moving.sum())
         if remaining == 0:
             break
