@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
+from scipy.optimize import minimize, root
 from scipy.special import digamma, gammaln, logsumexp, softmax
 
 import unem
@@ -71,7 +71,14 @@ def fit_dirichlet(mean_log):
     best = minimize(
         objective, np.zeros(len(mean_log)), jac=True, method="BFGS", options={"gtol": 1e-10, "maxiter": 5000}
     )
-    return np.exp(best.x)
+
+    def equations(log_alpha):
+        alpha = np.exp(log_alpha)
+        return digamma(alpha) - digamma(alpha.sum()) - mean_log
+
+    polished = root(equations, best.x, method="hybr", options={"xtol": 1e-13})
+    better = np.abs(equations(polished.x)).max() < np.abs(equations(best.x)).max()
+    return np.exp(polished.x if better else best.x)
 
 
 def dirichlet_gem(support, labels, query, classes, betas, temperatures, scale, floor=1e-15, hard=False):

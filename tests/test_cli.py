@@ -26,7 +26,7 @@ def run(*args, cwd=None, **kwargs):
 
 @pytest.fixture(scope="module")
 def features(tmp_path_factory):
-    """Four well-separated clusters with text features, in the three usual splits."""
+    """Six well-separated clusters with text features, in the three usual splits."""
     labels = torch.arange(240) % 6
     generator = torch.Generator().manual_seed(0)
     table = 3 * torch.eye(6)[labels] + 0.7 * torch.randn(240, 6, generator=generator)
@@ -75,6 +75,11 @@ def test_splits_and_classes_can_be_chosen(features):
                "--effective-classes", "1-3", "--balance", "dirichlet(0.5)", "--set", "iterations=3")  # fmt: skip
     row = json.loads(done.stdout)
     assert (row["effective_classes"], row["balance"], row["schedule"]["layers"]) == ([1, 3], "dirichlet(0.5)", 3)
+    rows = [
+        json.loads(run("eval", features, "--method", "paddle", *PROTOCOL, *QUICK, "--json", "-", "--set", s).stdout)
+        for s in ("channel_scaling=False", "channel_scaling=false", "channel_scaling=true")
+    ]
+    assert [r["transform"] for r in rows] == ["unchanged", "unchanged", "scale_channels"]
 
 
 def test_listings():
@@ -112,6 +117,8 @@ def test_help_has_examples(command):
         (["--method", "paddle", "--schedule", "x"], "paddle takes none"),
         (["--method", "paddle", "--set", "speed=9"], "has no setting 'speed'"),
         (["--method", "paddle", "--set", "speed"], "expected NAME=VALUE"),
+        (["--method", "paddle", "--set", "iterations=abc"], "iterations: expected int, got 'abc'"),
+        (["--method", "paddle", "--labels", "y.npy"], "--labels: goes with a .npy file"),
         (["--method", "paddle", "--shots", "0"], "shots: expected a whole number of at least 1, got 0"),
         (
             ["--method", "paddle", "--shots", "50"],

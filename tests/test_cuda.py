@@ -34,6 +34,15 @@ def test_gem_on_both_devices(law, dtype, tolerance):
     torch.testing.assert_close(there.cpu(), here, rtol=0, atol=tolerance)
 
 
+@pytest.mark.parametrize("law", LAWS[:2], ids=str)
+def test_batches_do_not_matter(law):
+    schedule = unem.Schedule((1.0, 3.0, 2.0), (1.5, 1.2, 1.0), 8.0 if law.name == "dirichlet" else 2.0)
+    task = TaskSource(PROTOCOL, features(), inputs=law.inputs).batch(0, 12)[0].to("cuda")
+    whole = unem.gem(task, law, schedule).probabilities
+    single = torch.cat([unem.gem(t, law, schedule).probabilities for t in task])
+    torch.testing.assert_close(single, whole, rtol=0, atol=1e-3)
+
+
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_gradients_on_both_devices(law):
     task, labels = TaskSource(PROTOCOL, features(), inputs=law.inputs).batch(0, 10)

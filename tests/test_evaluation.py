@@ -1,4 +1,4 @@
-"""Scores: right numbers, the same for every batch size, and nothing of the query labels reaches a method."""
+"""Scores: right numbers, the same for every batch size, in rows that tell what determines them."""
 
 from __future__ import annotations
 
@@ -149,3 +149,56 @@ def test_exact_and_faithful_modes_have_the_same_accuracy(name):
         for solver in ("exact", "mm")
     )
     assert exact.accuracy == pytest.approx(faithful.accuracy, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("paddle", {"channel_scaling": "False"}, "channel_scaling: expected bool, got 'False'"),
+        ("paddle", {"iterations": "three"}, "iterations: expected int"),
+        ("paddle", {"iterations": 2.5}, "iterations: expected int"),
+        ("paddle", {"iterations": True}, "iterations: expected int"),
+        ("paddle", {"iterations": 0}, "layers: expected a whole number of at least 1"),
+        ("em-gaussian", {"class_balance": "much"}, "class_balance: expected float"),
+        ("em-dirichlet", {"solver": "magic"}, "solver: expected one of"),
+        ("em-dirichlet", {"effective_classes": 0}, "effective_classes: expected at least 1"),
+    ],
+)
+def test_settings_are_checked(name, options, message):
+    with pytest.raises(InputError, match=message):
+        unem.create(name, **options)
+    assert unem.create("em-dirichlet", class_balance=2).schedule.class_balance == 2  # a whole number is a number
+
+
+@pytest.mark.parametrize(("effective", "told"), [(2, 2), ((2, 8), 4), ("all", 10)])
+def test_em_dirichlet_is_told_the_number_of_effective_classes(test_images, effective, told):
+    protocol = unem.Protocol(shots=2, effective_classes=effective, queries=30)
+    by_name = unem.evaluate("em-dirichlet", test_images, protocol, tasks=20)
+    by_hand = unem.evaluate(unem.create("em-dirichlet", effective_classes=told), test_images, protocol, tasks=20)
+    assert torch.equal(by_name.per_task, by_hand.per_task)
+
+
+def test_rows_tell_settings_apart(test_images):
+    def row(name, **options):
+        result = unem.evaluate(unem.create(name, **options), test_images, PROTOCOL, tasks=2)
+        return json.dumps({k: v for k, v in result.settings.items() if k != "versions"})
+
+    assert row("paddle") != row("paddle", channel_scaling=False)
+    assert row("zero-shot") != row("zero-shot", feature_scale=1.0)
+    assert row("em-dirichlet") != row("em-dirichlet", solver="mm")
+    assert row("em-dirichlet") != row("em-dirichlet", effective_classes=2)
+
+
+def test_one_task_has_no_interval_and_its_row_is_strict_json(test_images, tmp_path):
+    from unem._io import write_json
+
+    write_json(tmp_path / "row.json", unem.evaluate("paddle", test_images, PROTOCOL, tasks=1).row())
+    assert json.loads((tmp_path / "row.json").read_text(), parse_constant=pytest.fail)["interval"] is None
+
+
+def test_scoring_on_the_images_of_learning_is_announced(monkeypatch):
+    monkeypatch.setattr("unem.errors._already_said", set())
+    features = unem.FeatureSet(torch.randn(200, 8), torch.arange(200) % 5)
+    schedule = unem.train(features, unem.Gaussian(), PROTOCOL, tasks=4, epochs=1, validation_tasks=4)
+    with pytest.warns(unem.UnemWarning, match="learned on tasks from these very images"):
+        unem.evaluate(unem.UNEM(unem.Gaussian(), schedule), features, PROTOCOL, tasks=2)

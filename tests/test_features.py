@@ -38,6 +38,8 @@ def same(a, b):
     assert torch.equal(a.labels, b.labels)
     assert a.class_names == b.class_names
     assert a.splits == b.splits
+    assert a.class_ids == b.class_ids
+    assert a.kind == b.kind
     assert (a.split_names is None) == (b.split_names is None)
     assert a.split_names is None or (a.split_names == b.split_names).all()
     for name in ("text_features", "base_mean"):
@@ -134,6 +136,10 @@ def test_similarities_are_raw_cosines():
         ({"split": SPLIT[:3]}, "split: expected one name per image"),
         ({"text_features": np.eye(3, 5)}, r"text_features: expected shape \(4, 5\), got \(3, 5\)"),
         ({"base_mean": np.zeros(4)}, r"base_mean: expected shape \(5,\)"),
+        ({"labels": np.array(list("abcd") * 3)}, r"labels: expected integers .*numpy\.unique"),
+        ({"class_ids": [0, 1]}, "class_ids: expected 4 different numbers"),
+        ({"class_ids": [0, 1, 1, 2]}, "class_ids: expected 4 different numbers"),
+        ({"kind": "pictures"}, "kind: expected 'embeddings' or 'similarities'"),
         ({"text_features": np.full((4, 5), np.inf)}, "text_features: .* NaN or infinite"),
     ],
 )
@@ -247,3 +253,39 @@ def test_measuring_features_load():
         assert len(features) == len(features.labels)
         assert features.splits
     assert isinstance(features, unem.FeatureSet)
+
+
+def test_a_damaged_header_is_refused(tmp_path):
+    from safetensors.torch import save_file
+
+    tensors = {"features": torch.eye(3), "labels": torch.arange(3), "split": torch.zeros(3, dtype=torch.int32)}
+    for number, header in enumerate((None, "no json", "{}", '{"splits": []}', '{"splits": ["a"], "colour": 1}')):
+        path = tmp_path / f"{number}.safetensors"
+        save_file(tensors, path, metadata={"format": "unem-features/1"} | ({} if header is None else {"unem": header}))
+        with pytest.raises(InputError, match=r"damaged header|unknown entries"):
+            FeatureSet.load(path)
+
+
+def test_similarities_keep_the_columns_of_the_classes_that_are_left():
+    features = FeatureSet(**sample(split=np.array(["val"] * 2 + ["test"] * 10)))
+    kept = FeatureSet(
+        features.similarities().features,
+        LABELS,
+        split=features.split_names,
+        kind="similarities",
+        class_names=list("abcd"),
+    )
+    torch.testing.assert_close(kept.split("val").features, features.split("val").similarities().features)
+
+
+def test_the_digest_covers_texts():
+    assert FeatureSet(**sample()).digest != FeatureSet(**sample(text_features=-np.eye(4, 5))).digest
+
+
+def test_texts_of_another_precision_are_taken():
+    assert FeatureSet(**sample(text_features=np.eye(4, 5))).similarities().features.dtype == torch.float32
+
+
+def test_native_files_have_their_own_ending(tmp_path):
+    with pytest.raises(InputError, match=r"ends in \.safetensors"):
+        FeatureSet(**sample()).save(tmp_path / "f.npz")

@@ -136,6 +136,15 @@ def test_batched_equals_one_by_one(law, batch):
     torch.testing.assert_close(torch.cat(parts), whole, rtol=0, atol=1e-10)
 
 
+def test_batches_do_not_matter_in_float32_across_solver_chunks():
+    """20 tasks of 100 classes are solved in several chunks of rows; one task is solved in one."""
+    task = reference.random_task(tasks=20, classes=100, shots=3, queries=20, similarities=True, dtype=torch.float32)
+    schedule = unem.Schedule((10.0, 20.0, 20.0), (5.0, 2.0, 1.5), 30.0)
+    whole = unem.gem(task, unem.Dirichlet(), schedule).probabilities
+    single = torch.cat([unem.gem(t, unem.Dirichlet(), schedule).probabilities for t in task])
+    torch.testing.assert_close(single, whole, rtol=0, atol=1e-3)
+
+
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_float32_agrees_with_float64(law):
     task = reference.random_task(tasks=20, similarities=law.name == "dirichlet")

@@ -26,12 +26,13 @@ def test_python_blocks_run(tmp_path, monkeypatch):
 
 
 def test_command_lines_are_understood(tmp_path):
-    """Every `unem` command of the README parses; those on the demonstration's own files also run."""
+    """Every command and long option of the README exists."""
     commands = [line for block in blocks("console") for line in block.splitlines() if line.startswith("$ unem ")]
     assert commands
     for line in commands:
         words = shlex.split(line.removeprefix("$ unem "), comments=True)
         done = run(*[w for w in words if not w.startswith("-") and "." not in w][:2], "--help")
+        assert done.returncode == 0, line
         options = {w for w in words if w.startswith("--")}
         missing = {o for o in options if o not in done.stdout}
         assert not missing, (line, missing)

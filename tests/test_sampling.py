@@ -201,3 +201,26 @@ def test_support_and_query_from_two_splits_share_class_numbers():
         assert set(truth.unique().tolist()) == {1, 3}
     with pytest.raises(InputError, match="classes that the support"):
         TaskSource(protocol, features.split("test"), features.split("train"))
+
+
+def test_a_class_without_images_is_named():
+    """K is the number of classes of the set, not of the labels that happen to occur."""
+    features = unem.FeatureSet(torch.randn(200, 8), torch.arange(200) % 4, class_names=list("abcde"))
+    with pytest.raises(InputError, match=r"class 4 \('e'\) has 0"):
+        TaskSource(Protocol(shots=2, effective_classes=2, queries=10), features)
+
+
+def test_the_same_set_given_twice_is_one_pool():
+    features = unem.FeatureSet(torch.randn(200, 8), torch.arange(200) % 4)
+    again = unem.FeatureSet(features.features, features.labels)
+    for query in (features, again):
+        draw = TaskSource(Protocol(shots=20, effective_classes=2, queries=50), features, query).draw(0, 5)
+        for support, queries in zip(draw.support_index, draw.query_index, strict=True):
+            assert not set(support.tolist()) & set(queries.tolist())
+
+
+def test_a_tiny_concentration_gives_one_class():
+    draw = Sampler(Protocol(1, 4, 40, balance="dirichlet(0.001)"), pool([60] * 6)).draw(0, 500)
+    largest = torch.stack([torch.bincount(q, minlength=6).max() for q in draw.query_labels])
+    assert (largest == 40).float().mean() > 0.97
+    assert largest.min() > 10  # never the balanced draw of an underflow

@@ -98,3 +98,11 @@ def test_channel_scaling_leaves_constant_channels_alone():
     spread = scaled.query.amax(1) - scaled.query.amin(1)
     torch.testing.assert_close(spread[0], torch.tensor([1.0, 1.0, 1.0, 1.0, 0.0]))
     assert torch.isfinite(scaled.support).all()
+
+
+def test_iterating_over_tasks_ends():
+    task = Task(SUPPORT.repeat(3, 1, 1), LABELS.repeat(3, 1), QUERY.repeat(3, 1, 1))
+    assert [len(t) for t in task] == [1, 1, 1]
+    assert len(task[-2]) == 1
+    with pytest.raises(IndexError):
+        task[3]

@@ -80,8 +80,14 @@ def test_a_resumed_run_equals_an_uninterrupted_one(validation, tmp_path, error):
 
 
 def test_interrupting_the_first_epoch_keeps_the_start_values(validation, monkeypatch):
+    """After some steps, which have changed the parameters already."""
+    step, taken = unem.training._Run._step, []
+
     def interrupt(*args):
-        raise KeyboardInterrupt
+        if len(taken) == 2:
+            raise KeyboardInterrupt
+        taken.append(step(*args))
+        return taken[-1]
 
     monkeypatch.setattr("unem.training._Run._step", interrupt)
     schedule = unem.train(validation, unem.Gaussian(), PROTOCOL, **SMALL, class_balance=1.5)
@@ -92,8 +98,14 @@ def test_interrupting_the_first_epoch_keeps_the_start_values(validation, monkeyp
 def test_a_checkpoint_of_another_run_is_refused(validation, tmp_path):
     path = tmp_path / "c.safetensors"
     unem.train(validation, unem.Gaussian(), PROTOCOL, **SMALL, checkpoint=path)
-    with pytest.raises(InputError, match="belongs to a run with other settings"):
+    with pytest.raises(InputError, match=r"belongs to a run with other settings \(different: seed\)"):
         unem.train(validation, unem.Gaussian(), PROTOCOL, **SMALL, seed=1, checkpoint=path)
+    with pytest.raises(InputError, match=r"different: .*law"):
+        unem.train(validation, unem.Gaussian(proportion_floor=1e-9), PROTOCOL, **SMALL, checkpoint=path)
+    other_text = unem.FeatureSet(validation.features, validation.labels, text_features=-validation.text_features)
+    with pytest.raises(InputError, match="different: digest"):
+        unem.train(other_text, unem.Gaussian(), PROTOCOL, **SMALL, checkpoint=path)
+    unem.train(validation, unem.Gaussian(), PROTOCOL, **SMALL, seed=1, checkpoint=path, resume=False)
     path.write_bytes(b"garbage")
     with pytest.raises(InputError, match="is not a training checkpoint"):
         unem.train(validation, unem.Gaussian(), PROTOCOL, **SMALL, checkpoint=path)
@@ -155,3 +167,29 @@ def test_scatter_sets_the_scale_of_any_embedding():
     assert within_class_scatter(features) == pytest.approx(8, rel=0.05)
     constant = unem.FeatureSet(torch.ones(8, 3), torch.arange(8) % 2)
     assert within_class_scatter(constant) == 1.0
+
+
+def test_one_layer_can_be_learned(validation, tmp_path):
+    """λ of a single Gaussian layer has no influence and gets no gradient; a checkpoint must cope."""
+    path = tmp_path / "c.safetensors"
+    run = {"protocol": PROTOCOL, **SMALL, "layers": 1}
+    with pytest.raises(Stop):
+        unem.train(validation, unem.Gaussian(), **run, checkpoint=path, on_epoch=stop_after(3, Stop))
+    assert unem.train(validation, unem.Gaussian(), **run, checkpoint=path) == unem.train(
+        validation, unem.Gaussian(), **run
+    )
+
+
+def test_learning_and_testing_use_different_tasks(validation):
+    from unem.drawing import TaskSource
+    from unem.training import HELD_OUT_SEED, TRAINING_SEED
+
+    draws = [
+        TaskSource(PROTOCOL, validation, seed=s).draw(0, 50).query_index for s in (0, TRAINING_SEED, HELD_OUT_SEED)
+    ]
+    assert not any((a == b).all(1).any() for i, a in enumerate(draws) for b in draws[:i])
+
+
+def test_divergence_is_said(validation):
+    with pytest.raises(InputError, match="training diverged"):
+        unem.train(validation, unem.Gaussian(), PROTOCOL, **SMALL, learning_rate=1e30, constraints="softplus")

@@ -306,8 +306,7 @@ class _Run:
             loss = self._loss(log_u, labels)
             if not torch.isfinite(loss):
                 raise InputError(
-                    "training diverged: the loss is not a finite number; lower learning_rate, or start from other values "
-                    f"(present ones: {self.model.schedule()})"
+                    "training diverged: the loss is not a finite number; use a lower learning rate or other start values"
                 )
             (loss * (len(labels) / len(batch))).backward()
             total_loss += loss.item() * len(labels) / len(batch)
