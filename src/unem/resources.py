@@ -18,7 +18,7 @@ CUDA_SHARE = 0.25
 def tasks_per_batch(
     classes: int, support: int, queries: int, features: int, device: torch.device | str = "cpu", copies: int = 1
 ) -> int:
-    """How many tasks to handle at once, so that neither K, |Q| nor the number of tasks decides the memory.
+    """How many tasks to handle at once, so that their number never decides the memory (at least one, however large).
 
     Args:
         copies: how many layers' intermediate values are alive (training keeps them for the backward pass).
