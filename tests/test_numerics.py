@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import reference
 import unem
-from unem.numerics import dirichlet
+from unem.numerics import dirichlet, native, newton
 from unem.numerics.dirichlet import dirichlet_mle, dirichlet_mm
 from unem.numerics.permutation import hash64, keyed_permutation, uniform
 from unem.numerics.special import digamma_trigamma
@@ -36,7 +36,7 @@ def random_mean_log(dim, rows, spread, seed):
 @given(dim=st.integers(2, 12), spread=st.floats(0.02, 12), seed=st.integers(0, 10**6))
 def test_mle_against_scipy(dim, spread, seed):
     mean_log = random_mean_log(dim, 1, spread, seed)
-    found = dirichlet_mle(mean_log)[0].numpy()
+    found = dirichlet_mle(mean_log).alpha[0].numpy()
     expected = reference.fit_dirichlet(mean_log[0].numpy())
 
     def value(alpha):
@@ -61,8 +61,8 @@ def digamma_residual(alpha, mean_log):
 @given(dim=st.integers(2, 300), spread=st.floats(0.005, 60), seed=st.integers(0, 10**6))
 def test_mle_solves_its_equation(dim, spread, seed):
     mean_log = random_mean_log(dim, 8, spread, seed)
-    excess = dirichlet._floor_excess(mean_log)
-    alpha = dirichlet_mle(mean_log).numpy()
+    excess = newton._floor_excess(mean_log)
+    alpha = dirichlet_mle(mean_log).alpha.numpy()
     assert (alpha > 0).all()
     residual = max(digamma_residual(a, m) for a, m in zip(alpha, (mean_log - excess).numpy(), strict=True))
     assert residual < 1e-10
@@ -73,8 +73,8 @@ def test_mle_recovers_parameters(dim, log_scale, seed):
     g = torch.Generator().manual_seed(seed)
     alpha = torch.exp(log_scale + torch.randn(5, dim, generator=g, dtype=torch.float64))
     mean_log = torch.digamma(alpha) - torch.digamma(alpha.sum(-1, keepdim=True))
-    torch.testing.assert_close(dirichlet_mle(mean_log), alpha, rtol=1e-6, atol=0)
-    single = dirichlet_mle(mean_log.float()).double()
+    torch.testing.assert_close(dirichlet_mle(mean_log).alpha, alpha, rtol=1e-6, atol=0)
+    single = dirichlet_mle(mean_log.float()).alpha.double()
     # float32 cannot do better than the conditioning, about Σα / dim times the rounding of ȳ.
     torch.testing.assert_close(single, alpha, rtol=5e-6 * (10 + float(alpha.sum(-1).max()) / dim), atol=0)
 
@@ -83,7 +83,7 @@ def test_degenerate_statistics_stay_finite_and_are_announced(monkeypatch):
     monkeypatch.setattr("unem.errors._already_said", set())
     mean_log = torch.tensor([[0.5, 0.3, 0.2]]).log()  # one sample: Σ exp ȳ = 1, no maximum
     with pytest.warns(unem.UnemWarning, match="concentration is capped"):
-        alpha = dirichlet_mle(mean_log.requires_grad_())
+        alpha = dirichlet_mle(mean_log.requires_grad_()).alpha
     assert torch.isfinite(alpha).all()
     assert 1e3 < alpha.sum() < 1e6
     torch.testing.assert_close(alpha / alpha.sum(), mean_log.exp(), rtol=1e-3, atol=0)
@@ -91,16 +91,113 @@ def test_degenerate_statistics_stay_finite_and_are_announced(monkeypatch):
     assert torch.isfinite(grad).all()
 
 
+needs_compiler = pytest.mark.skipif(not native.is_available(), reason="no C compiler here")
+
+
+@needs_compiler
+@given(dim=st.integers(2, 300), spread=st.floats(0.005, 60), seed=st.integers(0, 10**6))
+def test_compiled_solver_is_as_exact_as_the_plain_one(dim, spread, seed):
+    mean_log = random_mean_log(dim, 8, spread, seed).float()
+    excess = newton._floor_excess(mean_log)
+    truth = dirichlet_mle(mean_log.double() - excess.double())
+    attainable = rounding_error(truth.alpha)
+    for solver in (native, newton):
+        alpha = torch.empty_like(mean_log)
+        norm = solver.solve(mean_log, None, alpha)
+        assert ((alpha - truth.alpha).abs() < 5 * attainable).all()
+        terms = torch.lgamma(truth.alpha).abs().sum(-1) + torch.lgamma(truth.alpha.sum(-1)).abs()
+        slope = (5 * attainable * mean_log.abs()).sum(-1)  # ∂(−ln B)/∂α = −ȳ
+        assert ((norm - truth.log_normaliser).abs() < slope + 1e-6 * (1 + terms)).all()
+
+
+def rounding_error(alpha):
+    """What rounding each term of the equation to float32 does to α: ``J⁻¹`` applied to the largest such error."""
+    total = alpha.sum(-1, keepdim=True)
+    (psi, psi1), (psi_total, psi1_total) = digamma_trigamma(alpha), digamma_trigamma(total)
+    error = torch.finfo(torch.float32).eps * (1 + psi.abs() + psi_total.abs())
+    w = 1 / psi1
+    coupling = psi1_total * (w * error).sum(-1, keepdim=True) / (1 - psi1_total * w.sum(-1, keepdim=True))
+    return w * error + w * coupling
+
+
+@needs_compiler
+@given(dim=st.integers(2, 70), spread=st.floats(0.3, 10), seed=st.integers(0, 10**6))
+def test_compiled_gradient_equals_the_plain_one(dim, spread, seed):
+    mean_log = random_mean_log(dim, 6, spread, seed).float()
+    alpha = torch.empty_like(mean_log)
+    native.solve(mean_log, None, alpha)
+    grad, grad_norm = torch.randn_like(mean_log), torch.randn(6)
+    double = newton.gradient(*(t.double() for t in (mean_log, alpha, grad, grad_norm)))
+    scale = double.abs().amax(-1, keepdim=True) * (1 + alpha.sum(-1, keepdim=True) / dim)
+    for solver in (native, newton):
+        found = solver.gradient(mean_log, alpha, grad, grad_norm)
+        assert ((found - double).abs() / scale).max() < 1e-4
+
+
+@pytest.mark.parametrize("solver", [pytest.param(native, marks=needs_compiler), newton])
+def test_rows_that_did_not_move_are_not_solved_again(solver):
+    before = random_mean_log(7, 6, 2.0, seed=5).float()
+    alpha = torch.empty_like(before)
+    norm = solver.solve(before, None, alpha)
+    marked = torch.full_like(alpha, 3.0)  # a wrong solution: it must survive where nothing moved
+    now = before.clone()
+    now[[1, 4]] -= 0.3
+    now[2] += 1e-7
+    out = torch.empty_like(marked)
+    out_norm = solver.solve(now, (before, marked, norm), out)
+    still = torch.tensor([0, 2, 3, 5])
+    assert (out[still] == 3.0).all()
+    assert (out_norm[still] == norm[still]).all()
+    fresh = torch.empty_like(alpha)
+    fresh_norm = solver.solve(now, None, fresh)
+    torch.testing.assert_close(out[[1, 4]], fresh[[1, 4]], rtol=1e-5, atol=0)
+    torch.testing.assert_close(out_norm[[1, 4]], fresh_norm[[1, 4]], rtol=1e-5, atol=1e-5)
+
+
+def test_without_a_compiler_the_plain_solver_serves(monkeypatch, tmp_path):
+    mean_log = random_mean_log(9, 5, 1.0, seed=6).float()
+    here = dirichlet_mle(mean_log).alpha
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    native._library.cache_clear()
+    try:
+        assert not native.is_available()
+        torch.testing.assert_close(dirichlet_mle(mean_log).alpha, here, rtol=1e-4, atol=0)
+    finally:
+        native._library.cache_clear()
+
+
+@needs_compiler
+def test_the_compiled_solver_is_cached_and_a_broken_compiler_is_survived(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    native._library.cache_clear()
+    try:
+        assert native.is_available()
+        (made,) = (tmp_path / "cache" / "unem").iterdir()
+        stamp = made.stat().st_mtime_ns
+        native._library.cache_clear()
+        assert native.is_available()
+        assert made.stat().st_mtime_ns == stamp
+        broken = tmp_path / "broken"
+        broken.write_text("#!/bin/sh\nexit 1\n")
+        broken.chmod(0o755)
+        monkeypatch.setenv("CC", str(broken))
+        native._library.cache_clear()
+        assert not native.is_available()
+    finally:
+        native._library.cache_clear()
+
+
 def test_implicit_gradient():
     mean_log = random_mean_log(6, 5, 1.5, seed=1).requires_grad_()
-    assert torch.autograd.gradcheck(dirichlet_mle, (mean_log,))
+    assert torch.autograd.gradcheck(lambda y: dirichlet_mle(y)[1:], (mean_log,))
 
 
 def test_implicit_gradient_of_the_floor(monkeypatch):
-    monkeypatch.setitem(dirichlet.DISPERSION_FLOOR, torch.float64, 0.05)
+    monkeypatch.setitem(newton.DISPERSION_FLOOR, torch.float64, 0.05)
     mean_log = (random_mean_log(5, 4, 0.05, seed=2)).requires_grad_()
-    assert (dirichlet._floor_excess(mean_log) > 0).all()
-    assert torch.autograd.gradcheck(dirichlet_mle, (mean_log,))
+    assert (newton._floor_excess(mean_log) > 0).all()
+    assert torch.autograd.gradcheck(lambda y: dirichlet_mle(y)[1:], (mean_log,))
 
 
 def test_gradient_of_the_mm_iterations(monkeypatch):
@@ -113,7 +210,7 @@ def test_gradient_of_the_mm_iterations(monkeypatch):
 def test_mm_converges_to_the_mle():
     mean_log = random_mean_log(8, 20, 1.0, seed=4)
     torch.testing.assert_close(
-        dirichlet_mm(mean_log, torch.ones_like(mean_log)), dirichlet_mle(mean_log), rtol=1e-3, atol=0
+        dirichlet_mm(mean_log, torch.ones_like(mean_log)), dirichlet_mle(mean_log).alpha, rtol=1e-3, atol=0
     )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unem.classmodels.base import ClassModel, Inputs, Scale, Statistics
 from unem.errors import InputError
-from unem.numerics.dirichlet import dirichlet_mle, dirichlet_mm
+from unem.numerics.dirichlet import DirichletFit, dirichlet_mle, dirichlet_mm
 from unem.task import Task
 
 __all__ = ["Dirichlet"]
@@ -80,26 +80,27 @@ class Dirichlet(ClassModel):
         return log_query.exp() if log_query.shape[-1] == statistics.num_classes else None
 
     def m_step(
-        self, statistics: ScaledDirichlet, assignments: Tensor | None, previous: DirichletParameters | None
-    ) -> DirichletParameters:
+        self, statistics: ScaledDirichlet, assignments: Tensor | None, previous: DirichletFit | None
+    ) -> DirichletFit:
         s = statistics
         if assignments is None:
             mean_log = s.log_support_sums / s.shots.unsqueeze(-1)
         else:
-            mass = (s.shots + assignments.sum(1)).unsqueeze(-1)
-            mean_log = torch.baddbmm(s.log_support_sums, assignments.mT, s.log_query) / mass
+            # Small factors are divided, not the product: nothing of its size is then kept for the gradient.
+            share = (s.shots + assignments.sum(1)).reciprocal()
+            support = s.log_support_sums * share.unsqueeze(-1)
+            mean_log = torch.baddbmm(support, (assignments * share.unsqueeze(1)).mT, s.log_query)
         if self.solver == "exact":
-            alpha = dirichlet_mle(mean_log)
-        else:
-            alpha = dirichlet_mm(mean_log, previous.alpha if previous else torch.ones_like(mean_log))
-        return DirichletParameters(alpha, torch.lgamma(alpha.sum(-1)) - torch.lgamma(alpha).sum(-1))
+            return dirichlet_mle(mean_log, previous)
+        alpha = dirichlet_mm(mean_log, previous.alpha if previous else torch.ones_like(mean_log))
+        return DirichletFit(mean_log, alpha, torch.lgamma(alpha.sum(-1)) - torch.lgamma(alpha).sum(-1))
 
-    def log_prob(self, statistics: ScaledDirichlet, parameters: DirichletParameters) -> Tensor:
+    def log_prob(self, statistics: ScaledDirichlet, parameters: DirichletFit) -> Tensor:
         # −Σ_i ln z_ni is the same for every class and left out.
         return torch.baddbmm(parameters.log_normaliser.unsqueeze(1), statistics.log_query, parameters.alpha.mT)
 
     def negative_log_likelihood(
-        self, statistics: ScaledDirichlet, parameters: DirichletParameters, assignments: Tensor
+        self, statistics: ScaledDirichlet, parameters: DirichletFit, assignments: Tensor
     ) -> Tensor:
         s, p = statistics, parameters
         support = ((p.alpha - 1) * s.log_support_sums).sum((-1, -2)) + (s.shots * p.log_normaliser).sum(-1)
@@ -126,13 +127,6 @@ class ScaledDirichlet(Statistics):
     log_support_sums: Float[Tensor, "task class dim"]
     shots: Float[Tensor, "task class"]
     num_classes: int
-
-
-@dataclass(frozen=True)
-class DirichletParameters:
-    alpha: Float[Tensor, "task class dim"]
-    log_normaliser: Float[Tensor, "task class"]
-    """−ln B(α_k)."""
 
 
 def _log_probabilities(similarities: Tensor, scale: Scale) -> Tensor:

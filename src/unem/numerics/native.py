@@ -1,0 +1,168 @@
+"""The Dirichlet solver of ``dirichlet.c``, compiled on the user's machine the first time it is wanted.
+
+One small file without dependencies: any C compiler makes it in well under a second, and the result is kept in the user's
+cache folder. Where there is no compiler, or the result does not pass its check, :mod:`unem.numerics.newton` does the same
+in torch, several times slower. ``UNEM_NATIVE=0`` switches it off.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from unem.errors import warn_once
+from unem.numerics import newton
+
+__all__ = ["gradient", "is_available", "solve"]
+
+SOURCE = Path(__file__).with_name("dirichlet.c")
+FLAGS = ("-O3", "-std=c99", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared")
+# Tried in turn: not every compiler knows its machine, or has OpenMP (one thread is used without it).
+VARIANTS = (("-march=native", "-fopenmp"), ("-fopenmp",), ())
+TIME_LIMIT = 60  # seconds; it takes 0.3
+STEPS = newton.MAX_STEPS[torch.float32]
+
+
+def is_available() -> bool:
+    """Whether the compiled solver is used on this machine; compiles it if need be."""
+    return _library() is not None
+
+
+def solve(mean_log: Tensor, previous: tuple[Tensor, Tensor, Tensor] | None, out: Tensor) -> Tensor:
+    """Writes α of each row to ``out`` and returns −ln B(α); rows that did not move keep the ``previous`` solution."""
+    library = _library()
+    assert library is not None
+    log_normaliser = out.new_empty(out.shape[:-1])
+    before = (None, None, None) if previous is None else tuple(t.data_ptr() for t in previous)
+    dim = mean_log.shape[-1]
+    capped = library.unem_dirichlet_solve(
+        mean_log.data_ptr(),
+        *before,
+        out.data_ptr(),
+        log_normaliser.data_ptr(),
+        mean_log.numel() // dim,
+        dim,
+        STEPS,
+        torch.get_num_threads(),
+    )
+    if capped < 0:
+        raise MemoryError("no memory for the rows of the Dirichlet solver")
+    if capped:
+        warn_once(newton.CAPPED)
+    return log_normaliser
+
+
+def gradient(mean_log: Tensor, alpha: Tensor, grad_alpha: Tensor, grad_norm: Tensor) -> Tensor:
+    """The implicit gradient of (α, −ln B(α)) with respect to ȳ."""
+    library = _library()
+    assert library is not None
+    tensors = [t.contiguous() for t in (mean_log, alpha, grad_alpha, grad_norm)]
+    out, dim = torch.empty_like(tensors[2]), mean_log.shape[-1]
+    pointers = [t.data_ptr() for t in (*tensors, out)]
+    if library.unem_dirichlet_gradient(*pointers, mean_log.numel() // dim, dim, torch.get_num_threads()) < 0:
+        raise MemoryError("no memory for the rows of the Dirichlet solver")
+    return out
+
+
+@functools.cache
+def _library() -> ctypes.CDLL | None:
+    if os.environ.get("UNEM_NATIVE") == "0":
+        return None
+    try:
+        path = _compiled()
+        return None if path is None else _load(path)
+    except (OSError, subprocess.SubprocessError, AttributeError):
+        return None  # the plain solver serves
+
+
+def _load(path: Path) -> ctypes.CDLL | None:
+    library = ctypes.CDLL(os.fspath(path))
+    pointer, long, integer = ctypes.c_void_p, ctypes.c_long, ctypes.c_int
+    library.unem_dirichlet_solve.argtypes = [pointer] * 6 + [long, long, integer, integer]
+    library.unem_dirichlet_gradient.argtypes = [pointer] * 5 + [long, long, integer]
+    library.unem_dirichlet_solve.restype = library.unem_dirichlet_gradient.restype = long
+    return library if _is_right(library) else None
+
+
+def _is_right(library: ctypes.CDLL) -> bool:
+    """A few known rows: a compiler that breaks the arithmetic must not go unnoticed."""
+    known = torch.tensor([[0.02, 0.5, 3.0, 40.0, 0.3], [2.0, 2.0, 2.0, 2.0, 2.0]], dtype=torch.float64)
+    mean_log = (torch.digamma(known) - torch.digamma(known.sum(-1, keepdim=True))).float()
+    alpha, norm = torch.zeros_like(mean_log), torch.zeros(2)
+    library.unem_dirichlet_solve(
+        mean_log.data_ptr(), None, None, None, alpha.data_ptr(), norm.data_ptr(), 2, 5, STEPS, 1
+    )
+    expected = torch.lgamma(known.sum(-1)) - torch.lgamma(known).sum(-1)
+    return torch.allclose(alpha.double(), known, rtol=1e-3) and torch.allclose(norm.double(), expected, atol=1e-2)
+
+
+def _compiled() -> Path | None:
+    """The library's file, made if it is not there."""
+    compiler = _compiler()
+    if compiler is None:
+        return None
+    key = hashlib.sha256(SOURCE.read_bytes() + repr((FLAGS, VARIANTS, compiler, _processor())).encode()).hexdigest()[
+        :16
+    ]
+    folder = _cache_folder()
+    path = folder / f"dirichlet-{key}.so"
+    if not path.exists():
+        aside = folder / f".{path.name}.{os.getpid()}"
+        try:
+            if not _compile(compiler, aside):
+                return None
+            os.replace(aside, path)
+        finally:
+            aside.unlink(missing_ok=True)
+    return path if _is_ours(path) else None
+
+
+def _compiler() -> str | None:
+    configured = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
+    return next((found for name in (configured, "cc", "gcc", "clang") if (found := shutil.which(name))), None)
+
+
+def _compile(compiler: str, target: Path) -> bool:
+    for variant in VARIANTS:
+        command = [compiler, *FLAGS, *variant, os.fspath(SOURCE), "-o", os.fspath(target), "-lm"]
+        done = subprocess.run(command, capture_output=True, timeout=TIME_LIMIT, check=False)
+        if done.returncode == 0:
+            return True
+    return False
+
+
+def _processor() -> str:
+    """What ``-march=native`` depends on: a cache folder may be shared between machines."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
+
+
+def _cache_folder() -> Path:
+    """A folder that only this user can write to: what is in it will be executed."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unem"
+    try:
+        base.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if os.access(base, os.W_OK) and _is_ours(base):
+            return base
+    except (OSError, RuntimeError):
+        pass
+    return Path(tempfile.mkdtemp(prefix="unem-"))
+
+
+def _is_ours(path: Path) -> bool:
+    status = path.stat()
+    return not hasattr(os, "getuid") or (status.st_uid == os.getuid() and not status.st_mode & 0o022)

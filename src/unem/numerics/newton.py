@@ -1,0 +1,151 @@
+"""Newton's method for the Dirichlet law in torch: the solver for float64, and wherever no compiled one can be had.
+
+The compiled solvers (``dirichlet.c`` on the CPU, :mod:`unem.numerics.triton_dirichlet` on a GPU) follow this one and are
+tested against it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from unem.errors import warn_once
+from unem.numerics.special import digamma_trigamma
+
+__all__ = ["CAPPED", "ENOUGH_STEPS", "MAX_STEPS", "UNMOVED", "gradient", "solve"]
+
+DISPERSION_FLOOR = {torch.float32: 1e-4, torch.float64: 1e-9}
+MAX_STEPS = {torch.float32: 30, torch.float64: 80}
+ENOUGH_STEPS = {torch.float32: 7, torch.float64: 16}
+TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}  # of the last step; Newton's error is then its square
+UNMOVED = {torch.float32: 1e-6, torch.float64: 0.0}  # largest change of ȳ that counts as none: float32's own rounding
+CHUNK = 1 << 17  # elements solved together on the CPU: temporaries stay in cache, rows stop when they have converged
+CAPPED = (
+    "some classes are more concentrated than a Dirichlet law can be fitted to in this precision (their samples nearly "
+    "coincide, as with one shot and no query assigned); their concentration is capped"
+)
+
+
+def solve(mean_log: Tensor, previous: tuple[Tensor, Tensor, Tensor] | None, out: Tensor) -> Tensor:
+    """Writes α of each row to ``out`` and returns −ln B(α); rows that did not move keep the ``previous`` solution.
+
+    ``previous`` holds the ȳ, α and −ln B(α) of the layer before; its α may be ``out`` itself. On a GPU every row is solved:
+    knowing which ones moved would need the host.
+    """
+    rows, alpha = mean_log.reshape(-1, mean_log.shape[-1]), out.view(-1, out.shape[-1])
+    log_normaliser = alpha.new_empty(len(alpha))
+    if mean_log.is_cuda:
+        alpha.copy_(_newton(rows))
+        log_normaliser.copy_(_log_normaliser(alpha))
+    else:
+        moved = None
+        if previous is not None:
+            before, before_alpha, before_norm = (
+                t.reshape(log_normaliser.shape + t.shape[mean_log.ndim - 1 :]) for t in previous
+            )
+            if before_alpha.data_ptr() != alpha.data_ptr():
+                alpha.copy_(before_alpha)
+            log_normaliser.copy_(before_norm)
+            moved = ((rows - before).abs_().amax(-1) > UNMOVED[rows.dtype]).nonzero().squeeze(-1)
+        size = max(1, CHUNK // rows.shape[-1])
+        for part in torch.arange(len(rows)).split(size) if moved is None else moved.split(size):
+            if len(part):
+                solution = _newton(rows[part])
+                alpha[part], log_normaliser[part] = solution, _log_normaliser(solution)
+    return log_normaliser.view(mean_log.shape[:-1])
+
+
+def gradient(mean_log: Tensor, alpha: Tensor, grad_alpha: Tensor, grad_norm: Tensor) -> Tensor:
+    """The implicit gradient of (α, −ln B(α)) with respect to ȳ."""
+    rows = [t.reshape(-1, mean_log.shape[-1]) for t in (mean_log, alpha, grad_alpha)]
+    rows.append(grad_norm.reshape(-1, 1))
+    if mean_log.is_cuda:
+        return _implicit_gradient(*rows).view_as(mean_log)
+    out = torch.empty_like(rows[2])
+    size = max(1, CHUNK // mean_log.shape[-1])
+    for i in range(0, len(out), size):
+        out[i : i + size] = _implicit_gradient(*(t[i : i + size] for t in rows))
+    return out.view_as(mean_log)
+
+
+def _log_normaliser(alpha: Tensor) -> Tensor:
+    # The two terms are large and nearly cancel; a float64 for each row costs nothing.
+    total = torch.lgamma(alpha.sum(-1).double())
+    return (total - torch.lgamma(alpha).sum(-1, dtype=torch.float64)).to(alpha.dtype)
+
+
+def _implicit_gradient(mean_log: Tensor, alpha: Tensor, grad: Tensor, grad_norm: Tensor) -> Tensor:
+    excess = _floor_excess(mean_log)
+    w = digamma_trigamma(alpha)[1].reciprocal_()
+    # ∂(−ln B)/∂α_i = ψ(A) − ψ(α_i), which is −ȳ_i at the solution
+    out = _solve_hessian(w, alpha.sum(-1, keepdim=True), grad - grad_norm * (mean_log - excess))
+    # ȳ was lowered by ln p − ln(1 − floor) where that is positive; its gradient is −softmax(ȳ) there.
+    return out - torch.where(excess > 0, out.sum(-1, keepdim=True) * mean_log.softmax(-1), 0.0)
+
+
+def _solve_hessian(w: Tensor, total: Tensor, g: Tensor) -> Tensor:
+    psi1 = digamma_trigamma(total)[1]
+    wg = w * g
+    # 1 − ψ'(A)Σw is positive for every α > 0 (the likelihood is strictly concave); rounding must not make it zero.
+    gap = (1 - psi1 * w.sum(-1, keepdim=True)).clamp_min(torch.finfo(g.dtype).eps)
+    return wg.addcmul_(w, psi1 * wg.sum(-1, keepdim=True) / gap)
+
+
+def _floor_excess(mean_log: Tensor) -> Tensor:
+    floor = DISPERSION_FLOOR[mean_log.dtype]
+    return (mean_log.logsumexp(-1, keepdim=True) - math.log1p(-floor)).clamp_min(0)
+
+
+def _newton(mean_log: Tensor) -> Tensor:
+    """Minka's start, one step of the inverse digamma, then Newton with the rank-one Hessian."""
+    dtype = mean_log.dtype
+    excess = _floor_excess(mean_log)
+    if not excess.is_cuda and bool((excess > 0).any()):
+        warn_once(CAPPED)
+    mean_log = mean_log - excess
+    dim = mean_log.shape[-1]
+    p = mean_log.exp().sum(-1, keepdim=True)
+    upper = (dim - p) / (2 * (1 - p).clamp_min(DISPERSION_FLOOR[dtype] / 2))  # an upper bound of the solution's Σα
+    y = mean_log + torch.digamma(upper)
+    alpha = torch.where(y >= -2.22, y.exp().add_(0.5), -1 / (y + 0.5772))
+    psi, psi1 = digamma_trigamma(alpha)
+    alpha = _positive_step(alpha, y.sub_(psi).div_(psi1))
+
+    return _newton_steps(mean_log, alpha, MAX_STEPS[dtype])
+
+
+def _newton_steps(mean_log: Tensor, alpha: Tensor, steps: int) -> Tensor:
+    """Newton until every row has settled; on the CPU the last slow rows (near a vertex of the simplex) go on alone."""
+    if alpha.is_cuda:  # no test without a host; six steps solved every fuzzed row, and extra ones change nothing
+        for _ in range(ENOUGH_STEPS[alpha.dtype]):
+            alpha = _newton_step(mean_log, alpha)
+        return alpha
+    last = torch.full((len(alpha),), torch.inf, dtype=alpha.dtype)
+    for step in range(steps):
+        alpha, previous = _newton_step(mean_log, alpha), alpha
+        size = ((alpha - previous).abs_() / alpha).amax(-1)
+        # Settled, or down to steps that rounding makes: small, and no smaller than the last one.
+        moving = (size > TOLERANCE[alpha.dtype]) & ((size > 0.01) | (size < 0.5 * last))
+        last = size
+        remaining = int(moving.sum())
+        if remaining == 0:
+            break
+        if 4 * remaining < len(alpha):
+            rows = moving.nonzero().squeeze(-1)
+            return alpha.index_copy(0, rows, _newton_steps(mean_log[rows], alpha[rows], steps - step - 1))
+    return alpha
+
+
+def _newton_step(mean_log: Tensor, alpha: Tensor) -> Tensor:
+    psi, psi1 = digamma_trigamma(alpha)
+    total = alpha.sum(-1, keepdim=True)
+    gradient = mean_log - psi
+    gradient += torch.digamma(total)
+    return _positive_step(alpha, _solve_hessian(psi1.reciprocal_(), total, gradient))
+
+
+def _positive_step(alpha: Tensor, step: Tensor) -> Tensor:
+    """Newton in α where it grows and in 1/α where it shrinks: both quadratic, and α stays positive."""
+    return torch.where(step < 0, alpha * alpha / (alpha - step), alpha + step)
