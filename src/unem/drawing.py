@@ -12,7 +12,7 @@ from torch import Tensor
 from unem.errors import InputError
 from unem.features.store import FeatureSet
 from unem.sampling import Draw, Protocol, Sampler
-from unem.task import Task
+from unem.task import Rows, Task
 
 __all__ = ["TaskSource"]
 
@@ -76,14 +76,9 @@ class TaskSource:
         return self.sampler.draw(first, count).to(self._device)
 
     def gather(self, draw: Draw) -> Task:
-        """The tasks of a draw, with their features."""
-        return Task(
-            self._support[draw.support_index],
-            draw.support_labels,
-            self._query[draw.query_index],
-            num_classes=self.num_classes,
-            validate=False,
-        )
+        """The tasks of a draw, with their features, which stay in their tables until they are needed."""
+        support, query = Rows(self._support, draw.support_index), Rows(self._query, draw.query_index)
+        return Task.drawn(support, query, self.num_classes)
 
     def batch(self, first: int, count: int) -> tuple[Task, Int[Tensor, "task query"]]:
         """Tasks number ``first … first + count − 1`` and the classes of their queries."""

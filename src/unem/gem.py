@@ -64,7 +64,7 @@ def gem(task: Task, law: ClassModel, schedule: Schedule, *, trace: bool = False)
     """
     if schedule.law not in (None, law.name):
         raise InputError(f"schedule: it is meant for the {schedule.law} law, but the law given is {law.name}")
-    statistics = law.scaled(law.prepare(task), schedule.feature_scale)
+    statistics = law.scaled(law.prepare(task, trace=trace), schedule.feature_scale)
     recorder = _Recorder() if trace else None
     probabilities, _ = iterate(law, statistics, schedule.class_balances, schedule.temperatures, recorder)
     if task.single:

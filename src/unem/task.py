@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -12,13 +13,57 @@ from torch import Tensor
 
 from unem.errors import InputError
 
-__all__ = ["PADDING", "Prediction", "Task", "as_floating", "check_finite"]
+__all__ = ["PADDING", "Prediction", "Rows", "Task", "as_floating", "check_finite"]
 
 PADDING = -1
 """Label of a support row that is not there, so that tasks with different numbers of shots can share a batch."""
 
 
-@dataclass(frozen=True, init=False, eq=False)
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The samples of a batch of tasks: a tensor, or rows of a table that is gathered only when it must be.
+
+    Tasks that are drawn from one feature table overlap: what is a function of a row alone is then computed once per row of
+    the table, and the support of a class is summed without a copy of it.
+
+    Example:
+        >>> rows = Rows(torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([[0, 1], [2, 1]]))
+        >>> rows.map(torch.square).gathered().squeeze(-1)
+        tensor([[ 1.,  4.],
+                [16.,  4.]])
+    """
+
+    table: Float[Tensor, "row feature"] | Float[Tensor, "task sample feature"]
+    index: Int[Tensor, "task sample"] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Tasks, samples, features."""
+        return tuple(self.table.shape) if self.index is None else (*self.index.shape, self.table.shape[1])
+
+    def __getitem__(self, tasks: Any) -> Rows:
+        return Rows(self.table[tasks]) if self.index is None else Rows(self.table, self.index[tasks])
+
+    def gathered(self) -> Float[Tensor, "task sample feature"]:
+        if self.index is None:
+            return self.table
+        return self.table.index_select(0, self.index.flatten()).view(self.shape)
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Rows:
+        """``function`` of every row, applied to the table or to the samples, whichever are fewer."""
+        if self.index is not None and self.index.numel() >= len(self.table):
+            return Rows(function(self.table), self.index)
+        return Rows(function(self.gathered()))
+
+    def sum_consecutive(self, count: int) -> Float[Tensor, "task class feature"]:
+        """Sums of every ``count`` consecutive samples."""
+        if self.index is None:
+            tasks, samples, features = self.table.shape
+            return self.table.view(tasks, samples // count, count, features).sum(2)
+        sums = torch.nn.functional.embedding_bag(self.index.reshape(-1, count), self.table, mode="sum")
+        return sums.view(len(self.index), -1, self.table.shape[1])
+
+
 class Task:
     """A batch of few-shot tasks: a labelled support set and an unlabelled query set for each.
 
@@ -38,11 +83,14 @@ class Task:
         Task(tasks=1, classes=3, support=6, queries=10, features=4)
     """
 
-    support: Float[Tensor, "task sample feature"]
+    support_rows: Rows
+    query_rows: Rows
     support_labels: Int[Tensor, "task sample"]
-    query: Float[Tensor, "task query feature"]
     num_classes: int
     single: bool
+    """Whether the task was given without the task dimension."""
+    even_shots: int | None
+    """Samples of each class when the support is ordered by class with equally many of each (the sampler's tasks)."""
 
     def __init__(
         self,
@@ -68,28 +116,73 @@ class Task:
             num_classes = _check_labels(support_labels, num_classes, class_names)
         elif num_classes is None:
             raise InputError("num_classes must be given when validate=False")
-        object.__setattr__(self, "support", support)
-        object.__setattr__(self, "support_labels", support_labels)
-        object.__setattr__(self, "query", query)
-        object.__setattr__(self, "num_classes", num_classes)
-        object.__setattr__(self, "single", single)
+        self._set(Rows(support), support_labels, Rows(query), num_classes, single=single)
+
+    def _set(
+        self,
+        support: Rows,
+        labels: Tensor,
+        query: Rows,
+        num_classes: int,
+        *,
+        single: bool,
+        even_shots: int | None = None,
+    ) -> Task:
+        self.support_rows, self.support_labels, self.query_rows = support, labels, query
+        self.num_classes, self.single, self.even_shots = num_classes, single, even_shots
+        return self
+
+    def _like(self, support: Rows, labels: Tensor, query: Rows) -> Task:
+        """The same kind of task with other tensors, which are known to be good."""
+        new = object.__new__(Task)
+        return new._set(support, labels, query, self.num_classes, single=self.single, even_shots=self.even_shots)
+
+    @staticmethod
+    def drawn(support: Rows, query: Rows, num_classes: int) -> Task:
+        """Tasks whose samples stay in their tables; the support is ordered by class, equally many of each."""
+        tasks, samples, _ = support.shape
+        shots = samples // num_classes
+        labels = torch.arange(num_classes, device=support.table.device).repeat_interleave(shots).expand(tasks, -1)
+        return object.__new__(Task)._set(support, labels, query, num_classes, single=False, even_shots=shots)
+
+    @cached_property
+    def support(self) -> Float[Tensor, "task sample feature"]:
+        return self.support_rows.gathered()
+
+    @cached_property
+    def query(self) -> Float[Tensor, "task query feature"]:
+        return self.query_rows.gathered()
 
     def __repr__(self) -> str:
         return (
-            f"Task(tasks={len(self)}, classes={self.num_classes}, support={self.support.shape[1]}, "
-            f"queries={self.num_queries}, features={self.query.shape[2]})"
+            f"Task(tasks={len(self)}, classes={self.num_classes}, support={self.support_labels.shape[1]}, "
+            f"queries={self.num_queries}, features={self.num_features})"
         )
 
     def __len__(self) -> int:
-        return self.query.shape[0]
+        return self.query_rows.shape[0]
 
     @property
     def num_queries(self) -> int:
-        return self.query.shape[1]
+        return self.query_rows.shape[1]
+
+    @property
+    def num_features(self) -> int:
+        return self.query_rows.shape[2]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.query_rows.table.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.query_rows.table.device
 
     @property
     def shots(self) -> Int[Tensor, "task class"]:
         """Support samples of each class, ``n_k``."""
+        if self.even_shots is not None:
+            return torch.full((len(self), self.num_classes), self.even_shots, device=self.device)
         return self.sum_by_class(torch.ones_like(self.support_labels).unsqueeze(-1)).squeeze(-1)
 
     def sum_by_class(self, values: Tensor) -> Tensor:
@@ -104,14 +197,18 @@ class Task:
         sums = sums.index_add(0, row.flatten(), values.flatten(0, 1))
         return sums.view(tasks, classes + 1, values.shape[2])[:, :classes]
 
+    def class_sums(self, rows: Rows) -> Float[Tensor, "task class feature"]:
+        """:meth:`sum_by_class` of some function of the support, given as rows; without a copy where that is possible."""
+        return self.sum_by_class(rows.gathered()) if self.even_shots is None else rows.sum_consecutive(self.even_shots)
+
     def with_features(self, support: Tensor, query: Tensor) -> Task:
         """The same task on transformed features."""
-        return replace_fields(self, support=support, query=query)
+        return self._like(Rows(support), self.support_labels, Rows(query))
 
     def to(self, *args: Any, **kwargs: Any) -> Task:
         """Move or convert the features as :meth:`torch.Tensor.to` does; labels follow the device."""
         support, query = self.support.to(*args, **kwargs), self.query.to(*args, **kwargs)
-        return replace_fields(self, support=support, query=query, support_labels=self.support_labels.to(support.device))
+        return self._like(Rows(support), self.support_labels.to(support.device), Rows(query))
 
     def __getitem__(self, index: int | slice | Tensor) -> Task:
         """Some of the tasks, still as a batch.
@@ -126,9 +223,7 @@ class Task:
             if not -len(self) <= index < len(self):
                 raise IndexError(f"task {index} of {len(self)}")
             index = slice(index % len(self), index % len(self) + 1)
-        return replace_fields(
-            self, support=self.support[index], support_labels=self.support_labels[index], query=self.query[index]
-        )
+        return self._like(self.support_rows[index], self.support_labels[index], self.query_rows[index])
 
     @staticmethod
     def stack(tasks: Sequence[Task]) -> Task:
@@ -156,13 +251,9 @@ class Task:
                 )
         longest = max(t.support.shape[1] for t in tasks)
         padded = [_pad_support(t, longest) for t in tasks]
-        return replace_fields(
-            first,
-            support=torch.cat([s for s, _ in padded]),
-            support_labels=torch.cat([y for _, y in padded]),
-            query=torch.cat([t.query for t in tasks]),
-            single=False,
-        )
+        support, labels = (torch.cat(parts) for parts in zip(*padded, strict=True))
+        query = Rows(torch.cat([t.query for t in tasks]))
+        return object.__new__(Task)._set(Rows(support), labels, query, first.num_classes, single=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,14 +272,6 @@ class Prediction:
     def labels(self) -> Int[Tensor, "*task query"]:
         """The most probable class of each query."""
         return self.probabilities.argmax(-1)
-
-
-def replace_fields(task: Task, **changes: Any) -> Task:
-    """``dataclasses.replace`` past the checks of ``Task.__init__`` (the fields are known to be good)."""
-    changed = object.__new__(Task)
-    for name in ("support", "support_labels", "query", "num_classes", "single"):
-        object.__setattr__(changed, name, changes.get(name, getattr(task, name)))
-    return changed
 
 
 def as_floating(value: Any, name: str) -> Tensor:

@@ -47,8 +47,8 @@ class ClassModel(ABC):
     """ε in ln(π_k + ε)."""
 
     @abstractmethod
-    def prepare(self, task: Task) -> Any:
-        """Statistics that do not depend on the feature scale."""
+    def prepare(self, task: Task, *, trace: bool = False) -> Any:
+        """Statistics that do not depend on the feature scale; with ``trace`` those of :meth:`negative_log_likelihood` too."""
 
     @abstractmethod
     def scaled(self, statistics: Any, feature_scale: Scale) -> Any:

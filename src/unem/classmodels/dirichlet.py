@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from unem.classmodels.base import ClassModel, Inputs, Scale, Statistics
 from unem.errors import InputError
 from unem.numerics.dirichlet import DirichletFit, dirichlet_mle, dirichlet_mm
-from unem.task import Task
+from unem.task import Rows, Task
 
 __all__ = ["Dirichlet"]
 
@@ -54,25 +55,20 @@ class Dirichlet(ClassModel):
         if self.solver not in ("exact", "mm"):
             raise InputError(f"solver: expected 'exact' or 'mm', got {self.solver!r}")
 
-    def prepare(self, task: Task) -> DirichletStatistics:
-        if task.query.shape[-1] < 2:
+    def prepare(self, task: Task, *, trace: bool = False) -> Task:
+        """The task itself: everything depends on T_z."""
+        if task.num_features < 2:
             raise InputError("query: a Dirichlet law needs at least two similarities per sample, got 1")
-        return DirichletStatistics(
-            support=task.support,
-            support_labels=task.support_labels,
-            query=task.query,
-            shots=task.shots.to(task.query.dtype),
-            num_classes=task.num_classes,
-        )
+        return task
 
-    def scaled(self, statistics: DirichletStatistics, feature_scale: Scale) -> ScaledDirichlet:
-        s = statistics
-        task = Task(s.support, s.support_labels, s.query, num_classes=s.num_classes, validate=False)
+    def scaled(self, statistics: Task, feature_scale: Scale) -> ScaledDirichlet:
+        task = statistics
+        log_support, log_query = _log_probabilities(task, feature_scale)
         return ScaledDirichlet(
-            log_query=_log_probabilities(s.query, feature_scale),
-            log_support_sums=task.sum_by_class(_log_probabilities(s.support, feature_scale)),
-            shots=s.shots,
-            num_classes=s.num_classes,
+            log_query=log_query.gathered(),
+            log_support_sums=task.class_sums(log_support),
+            shots=task.shots.to(task.dtype),
+            num_classes=task.num_classes,
         )
 
     def start(self, statistics: ScaledDirichlet) -> Tensor | None:
@@ -86,10 +82,8 @@ class Dirichlet(ClassModel):
         if assignments is None:
             mean_log = s.log_support_sums / s.shots.unsqueeze(-1)
         else:
-            # Small factors are divided, not the product: nothing of its size is then kept for the gradient.
-            share = (s.shots + assignments.sum(1)).reciprocal()
-            support = s.log_support_sums * share.unsqueeze(-1)
-            mean_log = torch.baddbmm(support, (assignments * share.unsqueeze(1)).mT, s.log_query)
+            mass = s.shots + assignments.sum(1)
+            mean_log = _weighted_mean(s.log_support_sums, assignments, s.log_query, mass)
         if self.solver == "exact":
             return dirichlet_mle(mean_log, previous)
         alpha = dirichlet_mm(mean_log, previous.alpha if previous else torch.ones_like(mean_log))
@@ -109,17 +103,6 @@ class Dirichlet(ClassModel):
 
 
 @dataclass(frozen=True)
-class DirichletStatistics(Statistics):
-    """Similarities, before T_z is known."""
-
-    support: Float[Tensor, "task sample dim"]
-    support_labels: Int[Tensor, "task sample"]
-    query: Float[Tensor, "task query dim"]
-    shots: Float[Tensor, "task class"]
-    num_classes: int
-
-
-@dataclass(frozen=True)
 class ScaledDirichlet(Statistics):
     """ln z of the queries, and its sums over the support of each class."""
 
@@ -129,7 +112,40 @@ class ScaledDirichlet(Statistics):
     num_classes: int
 
 
-def _log_probabilities(similarities: Tensor, scale: Scale) -> Tensor:
-    """ln(softmax(T_z · similarities) + 1e-15), without leaving the logarithmic domain."""
-    log_z = torch.log_softmax(scale * similarities, -1)
-    return torch.logaddexp(log_z, log_z.new_tensor(LOG_FLOOR))
+def _weighted_mean(sums: Tensor, weights: Tensor, values: Tensor, mass: Tensor) -> Tensor:
+    """``(sums + weightsᵀ values) / mass``."""
+    mean: Tensor = _WeightedMean.apply(sums, weights, values, mass)  # type: ignore[no-untyped-call]
+    return mean
+
+
+class _WeightedMean(torch.autograd.Function):
+    """Keeps the mean, which the solver keeps anyway; autograd would keep the sum before the division too."""
+
+    @staticmethod
+    def forward(ctx: Any, sums: Tensor, weights: Tensor, values: Tensor, mass: Tensor) -> Tensor:
+        mean = torch.baddbmm(sums, weights.mT, values).div_(mass.unsqueeze(-1))
+        ctx.save_for_backward(weights, values, mass, mean)
+        return mean
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        weights, values, mass, mean = ctx.saved_tensors
+        grad_mass = (grad * mean).sum(-1).neg_().div_(mass)
+        grad = grad / mass.unsqueeze(-1)
+        grad_weights, grad_values = values @ grad.mT, (weights @ grad if ctx.needs_input_grad[2] else None)
+        return grad, grad_weights, grad_values, grad_mass
+
+
+def _log_probabilities(task: Task, scale: Scale) -> tuple[Rows, Rows]:
+    """ln z of the support and of the queries; rows of one table are done once for both."""
+
+    def log_z(similarities: Tensor) -> Tensor:
+        """ln(softmax(T_z · similarities) + 1e-15), without leaving the logarithmic domain."""
+        log_z = torch.log_softmax(scale * similarities, -1)
+        return torch.logaddexp(log_z, log_z.new_tensor(LOG_FLOOR))
+
+    support, query = task.support_rows.map(log_z), task.query_rows
+    if query.index is not None and query.table is task.support_rows.table and support.index is not None:
+        return support, Rows(support.table, query.index)
+    return support, query.map(log_z)

@@ -53,17 +53,14 @@ class Gaussian(ClassModel):
         if self.form not in ("auto", "gram", "direct"):
             raise InputError(f"form: expected 'auto', 'gram' or 'direct', got {self.form!r}")
 
-    def prepare(self, task: Task) -> _GaussianStatistics:
+    def prepare(self, task: Task, *, trace: bool = False) -> _GaussianStatistics:
         # Distances do not change when everything moves; centred features keep float32 exact when their mean is large.
         centre = task.query.mean(1, keepdim=True)
-        query, support = task.query - centre, task.support - centre
-        real = (task.support_labels >= 0).to(support.dtype)
-        sums = task.sum_by_class(support)
-        common = {
-            "shots": task.shots.to(query.dtype),
-            "sum_norms": sums.square().sum(-1),
-            "squares": (support.square().sum(-1) * real).sum(-1) + query.square().sum((-1, -2)),
-        }
+        query, shots = task.query - centre, task.shots.to(task.dtype)
+        sums = task.class_sums(task.support_rows) - shots.unsqueeze(-1) * centre
+        common = {"shots": shots, "sum_norms": sums.square().sum(-1)}
+        if trace:
+            common["squares"] = query.square().sum((-1, -2)) + _support_squares(task, centre)
         if self._is_direct(task):
             return DirectStatistics(**common, query=query, sums=sums)
         return GramStatistics(**common, gram=query @ query.mT, cross=query @ sums.mT)
@@ -72,7 +69,7 @@ class Gaussian(ClassModel):
         """Multiplications: ``Q²D + LQ²K`` for the Gram form, ``2LQKD`` for the direct one."""
         if self.form != "auto":
             return self.form == "direct"
-        classes, features, later = task.num_classes, task.query.shape[2], LAYERS - 1
+        classes, features, later = task.num_classes, task.num_features, LAYERS - 1
         crossover = 2 * later * classes * features / (features + classes * later)
         return task.num_queries > max(ALWAYS_GRAM, crossover)
 
@@ -89,10 +86,17 @@ class Gaussian(ClassModel):
         return statistics.log_prob(parameters)
 
     def negative_log_likelihood(self, statistics: _GaussianStatistics, parameters: Any, assignments: Tensor) -> Tensor:
+        assert statistics.squares is not None, "prepare(task, trace=True) is needed"
         dots, norms = statistics.support_fit(parameters)
         support_fit = (dots - 0.5 * statistics.shots * norms).sum(-1)
         query_fit = (assignments * statistics.log_prob(parameters)).sum((-1, -2))
         return statistics.precision * (0.5 * statistics.squares - support_fit) - query_fit
+
+
+def _support_squares(task: Task, centre: Tensor) -> Tensor:
+    """``Σ‖z − centre‖²`` over the support, padding left out."""
+    real = task.support_labels >= 0
+    return ((task.support - centre).square().sum(-1) * real).sum(-1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,8 +105,8 @@ class _GaussianStatistics(Statistics):
 
     shots: Float[Tensor, "task class"]
     sum_norms: Float[Tensor, "task class"]
-    squares: Float[Tensor, " task"]
-    """Σ‖z‖² over support and query."""
+    squares: Float[Tensor, " task"] | None = None
+    """Σ‖z‖² over support and query; for traces."""
     precision: Scale = 1.0
 
     def fit(self, assignments: Tensor | None) -> Any:

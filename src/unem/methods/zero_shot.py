@@ -20,10 +20,10 @@ class ZeroShot:
         return {"feature_scale": self.feature_scale}
 
     def predict(self, task: Task) -> Prediction:
-        if task.query.shape[-1] != task.num_classes:
+        if task.num_features != task.num_classes:
             raise InputError(
                 f"query: zero-shot classification needs one similarity per class ({task.num_classes}), "
-                f"got {task.query.shape[-1]}"
+                f"got {task.num_features}"
             )
         probabilities = (self.feature_scale * task.query).softmax(-1)
         return Prediction(probabilities.squeeze(0) if task.single else probabilities)
