@@ -66,7 +66,9 @@ def gem(task: Task, law: ClassModel, schedule: Schedule, *, trace: bool = False)
         raise InputError(f"schedule: it is meant for the {schedule.law} law, but the law given is {law.name}")
     statistics = law.scaled(law.prepare(task, trace=trace), schedule.feature_scale)
     recorder = _Recorder() if trace else None
-    probabilities, _ = iterate(law, statistics, schedule.class_balances, schedule.temperatures, recorder)
+    probabilities = None if trace else law.shortcut(statistics, schedule.class_balances, schedule.temperatures)
+    if probabilities is None:
+        probabilities, _ = iterate(law, statistics, schedule.class_balances, schedule.temperatures, recorder)
     if task.single:
         probabilities = probabilities.squeeze(0)
     return Prediction(probabilities, recorder.trace() if recorder else None)

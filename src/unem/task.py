@@ -49,6 +49,14 @@ class Rows:
             return self.table
         return self.table.index_select(0, self.index.flatten()).view(self.shape)
 
+    def indexed(self) -> tuple[Float[Tensor, "row feature"], Int[Tensor, "task sample"]]:
+        """As a table and row numbers, whichever way they are stored."""
+        if self.index is not None:
+            return self.table, self.index
+        tasks, samples, features = self.table.shape
+        rows = torch.arange(tasks * samples, device=self.table.device)
+        return self.table.reshape(-1, features), rows.view(tasks, samples)
+
     def map(self, function: Callable[[Tensor], Tensor]) -> Rows:
         """``function`` of every row, applied to the table or to the samples, whichever are fewer."""
         if self.index is not None and self.index.numel() >= len(self.table):

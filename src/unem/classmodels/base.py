@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, ClassVar, Literal
 
@@ -57,6 +58,12 @@ class ClassModel(ABC):
     @abstractmethod
     def start(self, statistics: Any) -> Float[Tensor, "task query class"] | None:
         """First assignments u⁽⁰⁾; ``None`` when the support alone starts the loop."""
+
+    def shortcut(
+        self, statistics: Any, class_balances: Sequence[float], temperatures: Sequence[float]
+    ) -> Float[Tensor, "task query class"] | None:
+        """The last assignments in one go, where a law has a kernel for the whole loop on this input; ``None`` elsewhere."""
+        return None
 
     @abstractmethod
     def m_step(self, statistics: Any, assignments: Float[Tensor, "task query class"] | None, previous: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from unem.classmodels.base import ClassModel, Inputs, Scale, Statistics
 from unem.errors import InputError
+from unem.numerics import backends
 from unem.task import Task
 
 __all__ = ["Gaussian"]
@@ -54,6 +56,8 @@ class Gaussian(ClassModel):
             raise InputError(f"form: expected 'auto', 'gram' or 'direct', got {self.form!r}")
 
     def prepare(self, task: Task, *, trace: bool = False) -> _GaussianStatistics:
+        if not trace and self._has_kernel(task):
+            return self._prepared_by_kernel(task)
         # Distances do not change when everything moves; centred features keep float32 exact when their mean is large.
         centre = task.query.mean(1, keepdim=True)
         query, shots = task.query - centre, task.shots.to(task.dtype)
@@ -64,6 +68,41 @@ class Gaussian(ClassModel):
         if self._is_direct(task):
             return DirectStatistics(**common, query=query, sums=sums)
         return GramStatistics(**common, gram=query @ query.mT, cross=query @ sums.mT)
+
+    def _has_kernel(self, task: Task) -> bool:
+        table = task.query_rows.table
+        if task.even_shots is None or task.even_shots > 32 or self._is_direct(task) or not backends.has_triton(table):
+            return False
+        from unem.numerics.triton_gaussian import MAX_CLASSES, MAX_QUERIES
+
+        return task.num_queries <= MAX_QUERIES and task.num_classes <= MAX_CLASSES
+
+    def _prepared_by_kernel(self, task: Task) -> GramStatistics:
+        from unem.numerics.triton_gaussian import gram_statistics
+
+        gram, cross, norms = gram_statistics(*task.query_rows.indexed(), *task.support_rows.indexed(), task.num_classes)
+        return GramStatistics(shots=task.shots.to(task.dtype), sum_norms=norms, gram=gram, cross=cross)
+
+    def shortcut(
+        self, statistics: _GaussianStatistics, class_balances: Sequence[float], temperatures: Sequence[float]
+    ) -> Tensor | None:
+        s = statistics
+        if not (isinstance(s, GramStatistics) and backends.has_triton(s.gram)) or min(temperatures) <= 0:
+            return None
+        from unem.numerics.triton_gaussian import MAX_CLASSES, MAX_QUERIES, assignments
+
+        if s.cross.shape[1] > MAX_QUERIES or s.cross.shape[2] > MAX_CLASSES:
+            return None
+        return assignments(
+            s.gram,
+            s.cross,
+            s.sum_norms,
+            s.shots,
+            float(s.precision),
+            self.proportion_floor,
+            class_balances,
+            temperatures,
+        )
 
     def _is_direct(self, task: Task) -> bool:
         """Multiplications: ``Q²D + LQ²K`` for the Gram form, ``2LQKD`` for the direct one."""

@@ -22,8 +22,6 @@ References:
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 import math
 from typing import Any, NamedTuple
 
@@ -32,7 +30,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from unem.numerics import native, newton
+from unem.numerics import backends, native, newton
 
 __all__ = ["DirichletFit", "dirichlet_mle", "dirichlet_mm"]
 
@@ -95,19 +93,12 @@ class _MaximumLikelihood(torch.autograd.Function):
 
 def _solver(mean_log: Tensor) -> Any:
     """The fastest module with ``solve`` and ``gradient`` for a tensor; all give the same numbers."""
-    if mean_log.dtype == torch.float32:
-        if mean_log.is_cuda and mean_log.shape[-1] <= 4096 and _has_triton():
-            from unem.numerics import triton_dirichlet
+    if backends.has_triton(mean_log) and mean_log.shape[-1] <= 4096:
+        from unem.numerics import triton_dirichlet
 
-            return triton_dirichlet
-        if mean_log.device.type == "cpu" and native.is_available():
-            return native
-    return newton
-
-
-@functools.cache
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
+        return triton_dirichlet
+    on_cpu = mean_log.device.type == "cpu" and mean_log.dtype == torch.float32
+    return native if on_cpu and backends.allowed() and native.is_available() else newton
 
 
 def dirichlet_mm(mean_log: Float[Tensor, "*rows dim"], start: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows dim"]:

@@ -2,7 +2,7 @@
 
 One small file without dependencies: any C compiler makes it in well under a second, and the result is kept in the user's
 cache folder. Where there is no compiler, or the result does not pass its check, :mod:`unem.numerics.newton` does the same
-in torch, several times slower. ``UNEM_NATIVE=0`` switches it off.
+in torch, several times slower (see :mod:`unem.numerics.backends` for how to choose it).
 """
 
 from __future__ import annotations
@@ -77,8 +77,6 @@ def gradient(mean_log: Tensor, alpha: Tensor, grad_alpha: Tensor, grad_norm: Ten
 
 @functools.cache
 def _library() -> ctypes.CDLL | None:
-    if os.environ.get("UNEM_NATIVE") == "0":
-        return None
     try:
         path = _compiled()
         return None if path is None else _load(path)

@@ -1,0 +1,51 @@
+"""Which compiled forms of the numerics may be used; torch does everything without them, with the same results."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+__all__ = ["has_triton", "plain_torch"]
+
+_allowed = os.environ.get("UNEM_NATIVE") != "0"
+
+
+def allowed() -> bool:
+    """False within :func:`plain_torch`, and everywhere when ``UNEM_NATIVE=0`` is set."""
+    return _allowed
+
+
+def has_triton(tensor: Tensor) -> bool:
+    """Whether Triton kernels serve for a tensor: float32 on a GPU, with Triton there."""
+    return tensor.is_cuda and tensor.dtype == torch.float32 and _allowed and _triton_is_there()
+
+
+@contextmanager
+def plain_torch() -> Iterator[None]:
+    """Compiled forms switched off, for comparison and for doubt.
+
+    Example:
+        >>> import torch, unem
+        >>> task = unem.Task(torch.rand(4, 3), torch.tensor([0, 1, 2, 2]), torch.rand(9, 3))
+        >>> with plain_torch():
+        ...     plain = unem.gem(task, unem.Dirichlet(), unem.Schedule())
+        >>> torch.allclose(plain.probabilities, unem.gem(task, unem.Dirichlet(), unem.Schedule()).probabilities, atol=1e-3)
+        True
+    """
+    global _allowed
+    before, _allowed = _allowed, False
+    try:
+        yield
+    finally:
+        _allowed = before
+
+
+@functools.cache
+def _triton_is_there() -> bool:
+    return importlib.util.find_spec("triton") is not None
