@@ -116,3 +116,59 @@ def objective(task, law, u, theta_from, beta, temperature, scale):
         mean_log = total.T @ log_z / total.sum(0)[:, None]
         likelihood = sum(dirichlet_nll(fit_dirichlet(m), log_z, weights[:, k]) for k, m in enumerate(mean_log))
     return likelihood + balance + entropy
+
+
+def mix(x: int) -> int:
+    """The finaliser of MurmurHash3 with an added constant, in Python's integers."""
+    mask = 2**64 - 1
+    x = ((x ^ x >> 33) * 0xFF51AFD7ED558CCD + 0x1E3779B97F4A7C15) & mask
+    x = ((x ^ x >> 33) * 0xC4CEB9FE1A85EC53) & mask
+    return x ^ x >> 33
+
+
+def hash_of(*values: int) -> int:
+    state = 0x2545F4914F6CDD1D
+    for value in values:
+        state = mix(state ^ value % 2**64)
+    return state
+
+
+def swap_or_not(x: int, size: int, key: int) -> int:
+    for number in range(32):
+        round_key = mix((key + number) % 2**64)
+        partner = ((round_key - 2**64 * (round_key >> 63)) - x) % size  # keys are signed
+        x = partner if mix(max(x, partner) ^ round_key) & 1 else x
+    return x
+
+
+def drawn_task(protocol, labels: list[int], seed: int, task: int):
+    """Rows of one task from a single pool, with K_eff a number, by lists and loops: no batches, no devices."""
+    support_, _, classes_, query_, within, order = range(6)
+    classes = max(labels) + 1
+    rows = [[i for i, y in enumerate(labels) if y == k] for k in range(classes)]
+    kept = 0 if protocol.overlap else protocol.shots
+    free = [len(r) - kept for r in rows]
+    candidates = sorted((k for k in range(classes) if free[k] > 0), key=lambda k: (-free[k], k))
+    high, queries = protocol.effective_classes, protocol.queries
+
+    def image(purpose, k, j):
+        return rows[k][swap_or_not(j, len(rows[k]), hash_of(seed, task, purpose, k))]
+
+    for attempt in range(129):
+        among = high + round((len(candidates) - high) * (1 - max(0, attempt - 64) / 64))
+        key = hash_of(seed, task, classes_, attempt)
+        chosen = [candidates[j if attempt == 128 else swap_or_not(j, among, key)] for j in range(high)]
+        counts = [queries // high + (j < queries % high) for j in range(high)]
+        if protocol.balance == "pooled":
+            counts = [free[k] for k in chosen]
+        if sum(counts) >= queries and all(n <= free[k] for n, k in zip(counts, chosen, strict=True)):
+            break
+    owner = [(k, j) for k, n in zip(chosen, counts, strict=True) for j in range(n)]
+    pooled = protocol.balance == "pooled"
+    key = hash_of(seed, task, query_ if pooled else order)
+    drawn = [owner[swap_or_not(i, len(owner), key)] for i in range(queries)]
+    if not protocol.overlap:
+        query = [image(support_, k, kept + j) for k, j in drawn]
+    else:
+        query = [rows[k][j] if pooled else image(within, k, j) for k, j in drawn]
+    return [image(support_, k, j) for k in range(classes) for j in range(protocol.shots)], query

@@ -20,6 +20,34 @@ def features():
     return unem.FeatureSet(table, labels, text_features=torch.eye(12, 16))
 
 
+@pytest.mark.parametrize("balance", ["pooled", "balanced", "dirichlet(0.3)"])
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("sizes", [[60] * 12, [6] * 20 + [80, 90]], ids=["equal", "drawn again"])
+@pytest.mark.parametrize("other", [False, True])
+def test_the_same_draws_on_both_devices(balance, overlap, sizes, other):
+    labels = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    labels = labels[torch.randperm(len(labels))]
+    protocol = unem.Protocol(shots=2, effective_classes=(2, 3), queries=14, balance=balance, overlap=overlap)
+    samplers = [
+        unem.Sampler(protocol, labels, labels.flip(0) if other else None, seed=5, device=d) for d in ("cpu", "cuda")
+    ]
+    here, there = (s.draw(3, 500) for s in samplers)
+    for name in ("support_index", "support_labels", "query_index", "query_labels"):
+        assert getattr(there, name).is_cuda
+        assert torch.equal(getattr(there, name).cpu(), getattr(here, name))
+
+
+def test_drawing_does_not_wait_for_the_device():
+    """Where every choice of classes suffices the host runs ahead."""
+    sampler = unem.Sampler(PROTOCOL, features().labels, device="cuda")
+    sampler.draw(0, 5)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        sampler.draw(0, 50)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
 LAWS = [unem.Gaussian(), unem.Dirichlet(), unem.Dirichlet(solver="mm")]
 
 

@@ -13,7 +13,7 @@ import reference
 import unem
 from unem.numerics import dirichlet, native, newton
 from unem.numerics.dirichlet import dirichlet_mle, dirichlet_mm
-from unem.numerics.permutation import hash64, keyed_permutation, uniform
+from unem.numerics.permutation import hash64, keyed_permutation, permute, round_keys, uniform
 from unem.numerics.special import digamma_trigamma
 
 
@@ -218,6 +218,34 @@ def test_mm_converges_to_the_mle():
 def test_keyed_permutation_is_a_permutation(size, seed):
     image = keyed_permutation(torch.arange(size), size, hash64(seed))
     assert image.sort().values.tolist() == list(range(size))
+
+
+@given(
+    key=st.integers(-(2**63), 2**63 - 1),
+    size=st.integers(1, 2**33 - 1),
+    share=st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=5),
+)
+def test_keyed_permutation_is_that_of_plain_integers(key, size, share):
+    position = [int(s * size) for s in share]
+    expected = [reference.swap_or_not(x, size, key) for x in position]
+    for given_size in (size, torch.tensor(size)):
+        assert keyed_permutation(torch.tensor(position), given_size, torch.tensor(key)).tolist() == expected
+
+
+@given(values=st.lists(st.integers(-(2**70), 2**70), min_size=1, max_size=4))
+def test_hash_is_that_of_plain_integers(values):
+    assert hash64(*values).item() % 2**64 == reference.hash_of(*values)
+
+
+@given(sizes=st.lists(st.integers(1, 40), min_size=1, max_size=5), seed=st.integers(0, 2**40))
+def test_positions_may_name_their_key(sizes, seed):
+    size = torch.tensor(sizes)
+    key = hash64(seed, torch.arange(len(sizes)))
+    which = torch.arange(len(sizes)).repeat_interleave(size)
+    position = torch.cat([torch.arange(n) for n in sizes])
+    together = permute(position, round_keys(key, size), which)
+    apart = [keyed_permutation(torch.arange(n), n, k) for n, k in zip(sizes, key, strict=True)]
+    assert torch.equal(together, torch.cat(apart))
 
 
 @pytest.mark.parametrize(("size", "drawn"), [(4, 4), (5, 3), (10, 2), (30, 2)])

@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import unem
+import unem.sampling
+from reference import drawn_task
 from unem import InputError, Protocol, Sampler
 from unem.drawing import TaskSource
 
@@ -224,3 +226,107 @@ def test_a_tiny_concentration_gives_one_class():
     largest = torch.stack([torch.bincount(q, minlength=6).max() for q in draw.query_labels])
     assert (largest == 40).float().mean() > 0.97
     assert largest.min() > 10  # never the balanced draw of an underflow
+
+
+@pytest.mark.parametrize(
+    ("protocol", "first", "support", "query"),
+    [
+        (
+            Protocol(1, 2, 6),
+            5,
+            [[3, 7, 16, 39], [3, 5, 29, 31]],
+            [[6, 4, 13, 1, 0, 9], [21, 27, 4, 1, 25, 15]],
+        ),
+        (
+            Protocol(2, (1, 3), 6, "balanced"),
+            9,
+            [[4, 3, 6, 12, 20, 26, 38, 31], [3, 1, 5, 13, 26, 16, 35, 31]],
+            [[5, 13, 7, 8, 10, 11], [30, 33, 34, 39, 37, 38]],
+        ),
+        (
+            Protocol(1, 3, 6, "dirichlet(0.5)"),
+            0,
+            [[1, 5, 18, 32], [2, 8, 28, 36]],
+            [[7, 19, 25, 16, 21, 27], [33, 18, 31, 21, 5, 16]],
+        ),
+        (
+            Protocol(2, 2, 14, overlap=True),
+            3,
+            [[3, 0, 6, 12, 20, 26, 33, 37], [3, 0, 9, 8, 20, 22, 35, 32]],
+            [
+                [12, 38, 37, 9, 30, 35, 10, 7, 6, 32, 36, 5, 39, 34],
+                [7, 10, 5, 13, 9, 4, 6, 1, 0, 3, 12, 8, 11, 2],
+            ],
+        ),
+        (
+            Protocol(1, 2, 6, "balanced", overlap=True, query_classes=(0, 1, 3)),
+            2,
+            [[4, 5, 21, 35], [3, 6, 20, 33]],
+            [[2, 1, 8, 9, 4, 6], [9, 10, 1, 2, 13, 3]],
+        ),
+    ],
+)
+def test_draws_stay_what_they_were(protocol, first, support, query):
+    """Published figures name their tasks by a seed. These draws were made by version 0.1."""
+    labels = torch.arange(4).repeat_interleave(torch.tensor([5, 9, 16, 10]))
+    draw = Sampler(protocol, labels, seed=11).draw(first, 2)
+    assert draw.support_index.tolist() == support
+    assert draw.query_index.tolist() == query
+
+
+@given(
+    protocol=st.builds(
+        Protocol,
+        shots=st.integers(1, 3),
+        effective_classes=st.integers(1, 3),
+        queries=st.integers(1, 9),
+        balance=st.sampled_from(["pooled", "balanced"]),
+        overlap=st.booleans(),
+    ),
+    sizes=st.lists(st.integers(3, 14), min_size=3, max_size=5),
+    seed=st.integers(-(2**66), 2**66),
+    first=st.integers(0, 2**40),
+)
+def test_draws_are_those_of_plain_loops(protocol, sizes, seed, first):
+    labels = pool(sizes)
+    try:
+        draw = Sampler(protocol, labels, seed=seed).draw(first, 3)
+    except InputError:
+        return
+    for i in range(3):
+        expected = drawn_task(protocol, labels.tolist(), seed, first + i)
+        assert (draw.support_index[i].tolist(), draw.query_index[i].tolist()) == expected
+
+
+@given(protocol=protocols, chunk=st.integers(1, 300))
+def test_chunks_do_not_matter(protocol, chunk):
+    sampler = Sampler(protocol, pool([20, 17, 25, 30, 18]))
+    whole = sampler.draw(3, 8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(unem.sampling, "CPU_CHUNK", chunk)
+        parts = sampler.draw(3, 8)
+    for name in ("support_index", "support_labels", "query_index", "query_labels"):
+        assert torch.equal(getattr(parts, name), getattr(whole, name))
+
+
+@given(protocol=protocols, sizes=st.lists(st.integers(5, 20), min_size=4, max_size=8))
+def test_draws_are_asked_again_only_where_it_can_matter(protocol, sizes):
+    """Where the sampler knows beforehand that every choice suffices, every choice does."""
+    try:
+        sampler = Sampler(protocol, pool(sizes))
+    except InputError:
+        return
+    if sampler._any_choice_suffices:
+        number, classes = sampler._draw_classes(torch.arange(50), attempt=0)
+        assert sampler._enough(classes, sampler._present(number)).all()
+
+
+@given(protocol=protocols)
+def test_tasks_are_drawn_where_the_sampler_is(protocol):
+    """Nothing of a draw is left to the default device; "meta" holds no numbers, so it could not go unnoticed."""
+    sampler = Sampler(protocol, pool([20, 17, 25, 30, 18]))
+    expected = sampler.draw(0, 4)
+    with torch.device("meta"):
+        draw = sampler.draw(0, 4)
+    assert torch.equal(draw.query_index, expected.query_index)
+    assert torch.equal(draw.support_index, expected.support_index)

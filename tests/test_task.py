@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import unem
+import unem.task
 from unem import InputError, Task
+from unem.task import check_finite
 from unem.transforms import scale_channels
 
 SUPPORT, LABELS, QUERY = torch.randn(6, 4), torch.tensor([0, 0, 1, 1, 2, 2]), torch.randn(5, 4)
@@ -47,6 +49,50 @@ def nan_at(tensor, *index):
 def test_bad_input_is_named(support, labels, query, message):
     with pytest.raises(InputError, match=message):
         Task(support, labels, query)
+
+
+@given(
+    shape=st.lists(st.integers(0, 5), max_size=3),
+    bad=st.dictionaries(st.integers(0, 124), st.sampled_from([float("nan"), float("inf"), -float("inf")]), max_size=4),
+    transposed=st.booleans(),
+    piece=st.integers(1, 30),
+)
+def test_values_that_are_not_finite_are_counted_and_the_first_is_named(shape, bad, transposed, piece):
+    tensor = torch.zeros(shape)
+    for place, value in bad.items():
+        if place < tensor.numel():
+            tensor.view(-1)[place] = value
+    tensor = tensor.permute(tuple(reversed(range(tensor.ndim)))) if transposed else tensor
+    where = (~torch.isfinite(tensor)).nonzero().tolist()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(unem.task, "CHECKED_AT_ONCE", piece)
+        if not where:
+            check_finite(tensor, "x")
+            return
+        with pytest.raises(InputError) as error:
+            check_finite(tensor, "x")
+    message = f"x: {len(where)} of {tensor.numel()} values are NaN or infinite, the first at {tuple(where[0])}; "
+    assert str(error.value) == message + "finite features were expected"
+
+
+@pytest.mark.parametrize("value", [3e20, -3e20])
+def test_values_too_large_to_be_squared(value):
+    with pytest.raises(
+        InputError, match=r"^x: values reach 3\.0e\+20, .* in torch.float32; expected magnitudes below 2e\+15"
+    ):
+        check_finite(torch.tensor([1.0, value]), "x")
+
+
+def test_a_support_without_padding_is_not_copied():
+    task = Task(SUPPORT.unsqueeze(0), LABELS.unsqueeze(0), QUERY.unsqueeze(0))
+    assert task.support.data_ptr() == SUPPORT.data_ptr()
+    with pytest.raises(InputError, match=r"support: 1 of 48 values are NaN or infinite, the first at \(8, 1\)"):
+        Task(nan_at(SUPPORT.repeat(2, 1, 1), 1, 2, 1), LABELS.repeat(2, 1), QUERY.repeat(2, 1, 1))
+
+
+def test_padding_may_hold_anything():
+    task = Task(nan_at(SUPPORT, 1), torch.tensor([0, -1, 1, 1, 2, 2]), QUERY)
+    assert torch.isfinite(task.support).all()
 
 
 def test_missing_class_is_named_by_its_name():

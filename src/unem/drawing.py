@@ -26,7 +26,7 @@ class TaskSource:
         query: feature set for the query; leave out (or give the same set) to draw both from ``support``.
         seed: names the sequence of tasks.
         inputs: draw embeddings, or similarities to the class texts.
-        device: where the feature tables live and tasks are gathered.
+        device: where the feature tables live, and tasks are drawn and gathered.
 
     Example:
         >>> features = FeatureSet(torch.randn(300, 8), torch.arange(300) % 10)
@@ -58,6 +58,7 @@ class TaskSource:
             seed=seed,
             num_classes=support.num_classes,
             class_names=support.class_names,
+            device=device,
         )
         if inputs == "similarities":
             # Text of the support's classes for both: the query split may lack some of them.
@@ -65,7 +66,6 @@ class TaskSource:
             support = support.similarities()
         self._support = support.to(device).features
         self._query = self._support if query is None else query.to(device).features
-        self._device = device
 
     @property
     def num_features(self) -> int:
@@ -73,7 +73,7 @@ class TaskSource:
 
     def draw(self, first: int, count: int) -> Draw:
         """Indices of some tasks, on the device."""
-        return self.sampler.draw(first, count).to(self._device)
+        return self.sampler.draw(first, count)
 
     def gather(self, draw: Draw) -> Task:
         """The tasks of a draw, with their features, which stay in their tables until they are needed."""

@@ -17,7 +17,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from unem.errors import InputError
-from unem.numerics.permutation import hash64, keyed_permutation, uniform
+from unem.numerics.permutation import RoundKeys, hash64, keyed_permutation, permute, round_keys, uniform
 
 __all__ = ["Draw", "Protocol", "Sampler"]
 
@@ -26,6 +26,8 @@ EffectiveClasses = int | tuple[int, int] | Literal["all"]
 # What a random number is for; two purposes never share a stream.
 _SUPPORT, _COUNT, _CLASSES, _QUERY, _WITHIN, _ORDER, _SHARES = range(7)
 FREE_ATTEMPTS, ATTEMPTS = 64, 128
+# Images drawn at once: on a CPU as many as its caches hold (measured), on other devices as many as keep them busy.
+CPU_CHUNK, DEVICE_CHUNK = 1 << 17, 1 << 21
 
 
 @dataclass(frozen=True)
@@ -135,13 +137,15 @@ class Draw:
 class _Pool:
     """Images grouped by class: the j-th image of class k is ``order[offset[k] + j]``."""
 
-    def __init__(self, labels: Int[Tensor, " image"], num_classes: int) -> None:
+    def __init__(self, labels: Int[Tensor, " image"], num_classes: int, device: torch.device) -> None:
+        labels = labels.to(device)
         self.order = labels.argsort(stable=True)
         self.counts = torch.bincount(labels, minlength=num_classes)
         self.offset = self.counts.cumsum(0) - self.counts
 
     def image(self, label: Tensor, position: Tensor) -> Tensor:
-        return self.order[self.offset[label] + position]
+        row = self.offset[label] + position
+        return self.order.index_select(0, row.flatten()).view(row.shape)  # several times faster than order[row]
 
 
 class Sampler:
@@ -155,6 +159,7 @@ class Sampler:
         seed: names the sequence of tasks.
         num_classes: K; one more than the largest label when left out.
         class_names: used in messages.
+        device: where tasks are drawn.
 
     Example:
         >>> labels = torch.arange(10).repeat_interleave(30)
@@ -174,13 +179,14 @@ class Sampler:
         seed: int = 0,
         num_classes: int | None = None,
         class_names: Sequence[str] | None = None,
+        device: torch.device | str = "cpu",
     ) -> None:
-        self.protocol, self.seed = protocol, int(seed)
+        self.protocol, self.seed, self.device = protocol, int(seed), torch.device(device)
         if support_labels.numel() == 0:
             raise InputError("support: the pool holds no images")
         self.num_classes = num_classes or int(support_labels.max()) + 1
         self._names = class_names
-        self._support = _Pool(support_labels, self.num_classes)
+        self._support = _Pool(support_labels, self.num_classes, self.device)
         self._check_shots()
         self.disjoint = query_labels is None and not protocol.overlap
         if query_labels is None:
@@ -192,49 +198,57 @@ class Sampler:
                 raise InputError(
                     f"query: holds class {int(query_labels.max())}, but the support pool has {self.num_classes} classes only"
                 )
-            self._query = _Pool(query_labels, self.num_classes)
+            self._query = _Pool(query_labels, self.num_classes, self.device)
         # Images of each class that a query may use. In a shared pool the first `shots` of a class's permutation are support.
         self._sizes = self._query.counts - (protocol.shots if self.disjoint else 0)
         self._candidates = self._candidate_classes()
         self._low, self._high = self._effective_range()
         self._check_feasible()
+        self._any_choice_suffices = self._smallest_suffice()
 
     def draw(self, first: int, count: int) -> Draw:
         """Tasks number ``first … first + count − 1``."""
-        task = torch.arange(first, first + count)
-        support_index, support_labels = self._draw_support(task)
-        query_index, query_labels = self._draw_query(task)
-        return Draw(support_index, support_labels, query_index, query_labels)
+        parts = [self._draw(task) for task in self._range(count).add_(first).split(self._tasks_at_once())]
+        support_index, query_index, query_labels = (torch.cat(part) for part in zip(*parts, strict=True))
+        labels = self._range(self.num_classes).repeat_interleave(self.protocol.shots)
+        return Draw(support_index, labels.repeat(count, 1), query_index, query_labels)
+
+    def _tasks_at_once(self) -> int:
+        chunk = CPU_CHUNK if self.device.type == "cpu" else DEVICE_CHUNK
+        return max(1, chunk // (self.num_classes * self.protocol.shots + self.protocol.queries))
+
+    def _range(self, end: int) -> Tensor:
+        return torch.arange(end, device=self.device)
+
+    def _draw(self, task: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        keys = self._class_keys(_SUPPORT, task, self._range(self.num_classes).unsqueeze(1), self._support)
+        return self._draw_support(keys), *self._draw_query(task, keys)
+
+    def _class_keys(self, purpose: int, task: Tensor, label: Tensor, pool: _Pool) -> RoundKeys:
+        return round_keys(hash64(self.seed, task, purpose, label), pool.counts[label])
 
     # -- support ------------------------------------------------------------------------------------------------------
 
-    def _draw_support(self, task: Tensor) -> tuple[Tensor, Tensor]:
-        label = torch.arange(self.num_classes).unsqueeze(1)
-        shot = torch.arange(self.protocol.shots)
-        position = self._permute_class(_SUPPORT, task[:, None, None], label, shot, self._support)
-        index = self._support.image(label, position).flatten(1)
-        return index, label.expand(-1, self.protocol.shots).flatten().repeat(len(task), 1)
-
-    def _permute_class(self, purpose: int, task: Tensor, label: Tensor, position: Tensor, pool: _Pool) -> Tensor:
-        return keyed_permutation(position, pool.counts[label], hash64(self.seed, task, purpose, label))
+    def _draw_support(self, keys: RoundKeys) -> Tensor:
+        position = permute(self._range(self.protocol.shots)[:, None, None], keys)  # [shot, class, task]
+        return self._support.image(self._range(self.num_classes).unsqueeze(1), position.permute(2, 1, 0)).flatten(1)
 
     # -- query --------------------------------------------------------------------------------------------------------
 
-    def _draw_query(self, task: Tensor) -> tuple[Tensor, Tensor]:
+    def _draw_query(self, task: Tensor, support_keys: RoundKeys) -> tuple[Tensor, Tensor]:
         label, position = self._pooled(task) if self.protocol.balance == "pooled" else self._by_counts(task)
         if self.disjoint:  # continue the class's support permutation behind its first `shots` images
-            position = self._permute_class(_SUPPORT, task[:, None], label, position + self.protocol.shots, self._query)
+            key = label * len(task) + self._range(len(task)).unsqueeze(1)
+            position = permute(position + self.protocol.shots, support_keys, key)
         elif self.protocol.balance != "pooled":
-            position = self._permute_class(_WITHIN, task[:, None], label, position, self._query)
+            position = permute(position, self._class_keys(_WITHIN, task.unsqueeze(1), label, self._query))
         return self._query.image(label, position), label
 
     def _pooled(self, task: Tensor) -> tuple[Tensor, Tensor]:
         """|Q| different images of the pool that the effective classes form."""
         classes, present = self._effective_classes(task)
         ends = self._sizes_of(classes, present).cumsum(1)
-        slot = torch.arange(self.protocol.queries)
-        drawn = keyed_permutation(slot, ends[:, -1:], hash64(self.seed, task[:, None], _QUERY))
-        return _locate(drawn, ends, classes)
+        return _locate(self._slots(ends[:, -1], hash64(self.seed, task, _QUERY)), ends, classes)
 
     def _by_counts(self, task: Tensor) -> tuple[Tensor, Tensor]:
         """A given number of images of each effective class, in random order."""
@@ -244,26 +258,28 @@ class Sampler:
             counts = self._balanced_counts(present)
         else:
             counts = _cap(self._dirichlet_counts(task, present), sizes)
-        slot = torch.arange(self.protocol.queries)
-        slot = keyed_permutation(slot, self.protocol.queries, hash64(self.seed, task[:, None], _ORDER))
+        slot = self._slots(self.protocol.queries, hash64(self.seed, task, _ORDER))
         return _locate(slot, counts.cumsum(1), classes)
+
+    def _slots(self, size: Tensor | int, key: Tensor) -> Tensor:
+        """``[task, query]`` different numbers below ``size``."""
+        return keyed_permutation(self._range(self.protocol.queries).unsqueeze(1), size, key).T.contiguous()
 
     def _balanced_counts(self, present: Tensor) -> Tensor:
         number = present.sum(1, keepdim=True)
         rest = self.protocol.queries % number
-        each = self.protocol.queries // number + (torch.arange(present.shape[1]) < rest)
+        each = self.protocol.queries // number + (self._range(present.shape[1]) < rest)
         return torch.where(present, each, 0)
 
     def _dirichlet_counts(self, task: Tensor, present: Tensor) -> Tensor:
-        from scipy.special import (
-            gammaincinv,
-            gammaln,
-        )  # scipy comes with scikit-learn; only this way of drawing needs it
+        """On the CPU whatever the device: logarithms would differ in their last digit, and then, some day, a draw."""
+        from scipy.special import gammaincinv, gammaln  # scipy comes with scikit-learn; only this needs it
 
         concentration = self.protocol.dirichlet_concentration()
         assert concentration is not None
-        u = uniform(hash64(self.seed, task[:, None], _SHARES, torch.arange(present.shape[1])))
-        gamma = torch.as_tensor(gammaincinv(concentration, u.numpy()))
+        task, present = task.cpu(), present.cpu()
+        u = uniform(hash64(self.seed, task[:, None], _SHARES, torch.arange(present.shape[1], device="cpu")))
+        gamma = torch.from_numpy(gammaincinv(concentration, u.numpy()))
         # Gamma variates of a small concentration underflow; there P(x) = xᵃ/Γ(a+1) gives their logarithm.
         tiny = (u.log() + float(gammaln(concentration + 1))) / concentration
         log_gamma = torch.where(gamma > 1e-200, gamma.clamp_min(1e-200).log(), tiny)
@@ -271,7 +287,7 @@ class Sampler:
         counts = exact.floor().long()
         missing = self.protocol.queries - counts.sum(1, keepdim=True)  # largest remainders get the rest
         rank = torch.where(present, exact - counts, -1.0).argsort(dim=1, descending=True, stable=True).argsort(dim=1)
-        return counts + (rank < missing)
+        return (counts + (rank < missing)).to(self.device)
 
     # -- effective classes --------------------------------------------------------------------------------------------
 
@@ -281,18 +297,23 @@ class Sampler:
         Classes that hold too few images together are drawn again; after many attempts from ever fewer, larger classes,
         down to the largest ones, which were found sufficient when the sampler was made. So it always ends.
         """
-        classes = torch.zeros(len(task), self._high, dtype=torch.int64)
-        number = torch.zeros(len(task), dtype=torch.int64)
-        pending = torch.arange(len(task))
-        for attempt in range(ATTEMPTS + 1):
-            among = self._choice_size(attempt)
-            k, drawn = self._draw_classes(task[pending], attempt, among)
-            number[pending], classes[pending] = k, drawn
-            present = torch.arange(self._high) < k.unsqueeze(1)
-            pending = pending[~self._enough(drawn, present)]
-            if len(pending) == 0:
+        number, classes = self._draw_classes(task, attempt=0)
+        again = self._too_few(number, classes)
+        for attempt in range(1, ATTEMPTS + 1):
+            if len(again) == 0:
                 break
-        return classes, torch.arange(self._high) < number.unsqueeze(1)
+            number[again], classes[again] = k, drawn = self._draw_classes(task[again], attempt)
+            again = again[self._too_few(k, drawn)]
+        return classes, self._present(number)
+
+    def _present(self, number: Tensor) -> Tensor:
+        return self._range(self._high) < number.unsqueeze(1)
+
+    def _too_few(self, number: Tensor, classes: Tensor) -> Tensor:
+        """Tasks whose classes hold too few images; the host has to wait for their number, so it asks only where it must."""
+        if self._any_choice_suffices:
+            return self._range(0)
+        return (~self._enough(classes, self._present(number))).nonzero().squeeze(1)
 
     def _choice_size(self, attempt: int) -> int:
         """Over how many of the (descending by size) candidate classes an attempt draws."""
@@ -300,13 +321,14 @@ class Sampler:
         squeeze = max(0, attempt - FREE_ATTEMPTS) / (ATTEMPTS - FREE_ATTEMPTS)
         return self._high + round(spare * (1 - squeeze))
 
-    def _draw_classes(self, task: Tensor, attempt: int, among: int) -> tuple[Tensor, Tensor]:
+    def _draw_classes(self, task: Tensor, attempt: int) -> tuple[Tensor, Tensor]:
         if attempt == ATTEMPTS:  # the most generous choice there is, in the order of size
             k = torch.full_like(task, self._best_number)
             return k, self._candidates[: self._high].expand(len(task), -1)
         k = self._low + torch.remainder(hash64(self.seed, task, _COUNT, attempt), self._high - self._low + 1)
-        key = hash64(self.seed, task[:, None], _CLASSES, attempt)
-        return k, self._candidates[keyed_permutation(torch.arange(self._high), among, key)]
+        key = hash64(self.seed, task, _CLASSES, attempt)
+        drawn = keyed_permutation(self._range(self._high).unsqueeze(1), self._choice_size(attempt), key)
+        return k, self._candidates[drawn.T.contiguous()]
 
     def _sizes_of(self, classes: Tensor, present: Tensor) -> Tensor:
         return torch.where(present, self._sizes[classes], 0)
@@ -332,16 +354,15 @@ class Sampler:
             )
 
     def _candidate_classes(self) -> Tensor:
-        allowed = torch.ones(self.num_classes, dtype=torch.bool)
+        allowed = torch.ones_like(self._sizes, dtype=torch.bool)
         if self.protocol.query_classes is not None:
-            wanted = torch.tensor(self.protocol.query_classes)
-            if int(wanted.min()) < 0 or int(wanted.max()) >= self.num_classes:
+            wanted = self.protocol.query_classes
+            if min(wanted) < 0 or max(wanted) >= self.num_classes:
                 raise InputError(
-                    f"query_classes: expected classes in 0 … {self.num_classes - 1}, "
-                    f"got {int(wanted.min())} … {int(wanted.max())}"
+                    f"query_classes: expected classes in 0 … {self.num_classes - 1}, got {min(wanted)} … {max(wanted)}"
                 )
-            allowed = torch.zeros(self.num_classes, dtype=torch.bool)
-            allowed[wanted] = True
+            allowed = torch.zeros_like(allowed)
+            allowed[list(wanted)] = True
         classes = (allowed & (self._sizes > 0)).nonzero().squeeze(1)
         if len(classes) == 0:
             raise InputError("query: no class has an image left for the query; lower shots or use another query split")
@@ -360,10 +381,17 @@ class Sampler:
             )
         return low, high
 
+    def _smallest_suffice(self) -> bool:
+        """Whether even the fewest and smallest classes hold enough, so that nothing is ever drawn again."""
+        smallest = self._sizes[self._candidates[-self._low :]]
+        if self.protocol.balance == "balanced":
+            return int(smallest.min()) >= -(-self.protocol.queries // self._low)
+        return int(smallest.sum()) >= self.protocol.queries
+
     def _check_feasible(self) -> None:
         """Find a number of classes for which the largest classes suffice, or say that there is none."""
         for k in range(self._high, self._low - 1, -1):
-            present = torch.arange(self._high).unsqueeze(0) < k
+            present = self._range(self._high).unsqueeze(0) < k
             if self._enough(self._candidates[: self._high].unsqueeze(0), present).item():
                 self._best_number = k
                 return

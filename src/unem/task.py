@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +18,8 @@ __all__ = ["PADDING", "Prediction", "Rows", "Task", "as_floating", "check_finite
 
 PADDING = -1
 """Label of a support row that is not there, so that tasks with different numbers of shots can share a batch."""
+
+CHECKED_AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,8 +122,12 @@ class Task:
                 support, support_labels, query = _add_task_dimension(support, support_labels, query)
             _check_shapes(support, support_labels, query)
             check_finite(query, "query")
-            check_finite(support[support_labels != PADDING], "support")
-            support = support.masked_fill((support_labels == PADDING).unsqueeze(-1), 0.0)
+            padding = support_labels == PADDING
+            if padding.any():
+                check_finite(support[~padding], "support")
+                support = support.masked_fill(padding.unsqueeze(-1), 0.0)
+            else:
+                check_finite(support.flatten(0, 1), "support")
             num_classes = _check_labels(support_labels, num_classes, class_names)
         elif num_classes is None:
             raise InputError("num_classes must be given when validate=False")
@@ -298,19 +305,34 @@ def as_floating(value: Any, name: str) -> Tensor:
 
 def check_finite(tensor: Tensor, name: str) -> None:
     """Refuse NaN, infinities, and numbers whose squares would become infinite on the way."""
-    largest = 1e-4 * torch.finfo(tensor.dtype).max ** 0.5
-    bad = ~torch.isfinite(tensor)
-    if not bad.any() and tensor.numel() and tensor.abs().max() > largest:
+    if tensor.numel() == 0:
+        return
+    limit = 1e-4 * torch.finfo(tensor.dtype).max ** 0.5
+    low, high = (bound.item() for bound in torch.aminmax(tensor))  # no copy; NaN if there is one
+    if not (math.isfinite(low) and math.isfinite(high)):
+        number, where = _count_not_finite(tensor)
         raise InputError(
-            f"{name}: values reach {tensor.abs().max().item():.1e}, too large to be squared in {tensor.dtype}; "
-            f"expected magnitudes below {largest:.0e} (rescale the features)"
-        )
-    if bad.any():
-        where = tuple(int(i) for i in bad.nonzero()[0])
-        raise InputError(
-            f"{name}: {int(bad.sum())} of {tensor.numel()} values are NaN or infinite, the first at {where}; "
+            f"{name}: {number} of {tensor.numel()} values are NaN or infinite, the first at {where}; "
             "finite features were expected"
         )
+    largest = max(-low, high)
+    if largest > limit:
+        raise InputError(
+            f"{name}: values reach {largest:.1e}, too large to be squared in {tensor.dtype}; "
+            f"expected magnitudes below {limit:.0e} (rescale the features)"
+        )
+
+
+def _count_not_finite(tensor: Tensor) -> tuple[int, tuple[int, ...]]:
+    """How many values are NaN or infinite and where the first is; in pieces, as the tensor may fill half the memory."""
+    rows = tensor.reshape(-1, tensor.shape[-1] if tensor.ndim else 1)
+    number, first, seen = 0, 0, 0
+    for piece in rows.split(max(1, CHECKED_AT_ONCE // rows.shape[1])):
+        bad = ~torch.isfinite(piece).flatten()
+        if number == 0 and bad.any():
+            first = seen + int(bad.nonzero()[0])
+        number, seen = number + int(bad.sum()), seen + len(bad)
+    return number, tuple(int(i) for i in torch.unravel_index(torch.tensor(first), tensor.shape))
 
 
 def _as_labels(value: Any) -> Tensor:
