@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import argparse
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatch
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,7 @@ from unem.benchmark import (
     write_csv,
 )
 
+Row = dict[str, Any]
 MODES: tuple[Mode, ...] = ("forward", "step")
 
 
@@ -75,79 +78,68 @@ GROWTH: dict[str, dict[str, tuple[int, ...]]] = {
         "queries": (60, 120, 240, 480),
         "features": (128, 256, 512, 1024),
         "layers": (5, 10, 20, 40),
-        "tasks": (10, 20, 40, 80),
+        "tasks": (5, 10, 20, 40),
     },
     "dirichlet": {
-        "classes": (25, 50, 100, 200),
+        "classes": (50, 100, 200, 400),
         "queries": (60, 120, 240, 480),
         "layers": (5, 10, 20, 40),
-        "tasks": (4, 8, 16, 32),
+        "tasks": (2, 4, 8, 16),
     },
 }
 
 
-def cases(machine: Machine, quick: bool) -> Iterator[tuple[str, Any]]:
-    """Each measurement as its name and a function that makes its rows, so that it can be chosen before it is made."""
+Measurement = Callable[[], Row | Iterable[Row]]
+
+
+def measurements(machine: Machine, quick: bool) -> Iterator[tuple[str, Measurement]]:
+    """Each by its name and a function that makes its rows, so that it can be chosen before it is made."""
     cuda = machine.device.startswith("cuda")
     for size in SIZES:
         if size.quick or not quick:
-            case, reference = size.case(machine.device)
-            for mode in MODES:
-                yield (
-                    f"{case.name} {mode}",
-                    lambda c=case, m=mode, r=reference: [against_direct(c, m, r, machine, quick)],
-                )
-    many = 1000 if cuda else 100
-    whole = (
-        Case("gaussian", 20, 512, 5, tasks=many if quick else 10 * many),
-        Case("dirichlet", 47, 47, 4, tasks=many if quick else 3 * many),
-    )
-    for case in whole:
-        epochs, budget, batches = (1, 0.5, (100,)) if quick else (3, 2.0, (100, 0))
+            case, tasks = size.case(machine.device)
+            for form, mode in product(direct.FORMS[case.law], MODES):
+                yield f"{case.name} {mode} {form}", partial(against, form, case, mode, tasks, machine, quick)
+    epochs, budget, batches = (1, 0.5, (100,)) if quick else (3, 2.0, (100, 0))
+    for case in (Case("gaussian", 20, 512, 5, tasks=1000), Case("dirichlet", 47, 47, 4, tasks=300)):
+        case = replace(case, tasks=100 if quick else 10 * case.tasks if cuda else case.tasks)
         yield (
             f"{case.name} pipeline",
-            lambda c=case, e=epochs, b=budget, n=batches: pipeline(c, machine, epochs=e, batches=n, budget=b),
+            partial(pipeline, case, machine, epochs=epochs, batches=batches, budget=budget),
         )
     if machine.threads > 1 and not cuda:
         for case in (Case("gaussian", 160, 640, 5, tasks=4), Case("dirichlet", 100, 100, 4, tasks=4)):
-            yield f"{case.name} threads", lambda c=case: [thread_scaling(c, "forward", machine, budget=2.0)]
-    base = (Case("gaussian", 20, 128, 5, tasks=20), Case("dirichlet", 50, 50, 4, tasks=4))
-    for case in base:
+            yield f"{case.name} threads", partial(thread_scaling, case, "forward", machine, budget=2.0)
+    many = 50 if cuda else 1  # small batches would measure the launches
+    for case in (Case("gaussian", 40, 256, 5, tasks=10 * many), Case("dirichlet", 100, 100, 4, tasks=4 * many)):
         for variable, values in GROWTH[case.law].items():
-            if cuda:  # small batches would measure the launches
-                case, values = (
-                    replace(case, tasks=500),
-                    tuple(50 * v for v in values) if variable == "tasks" else values,
-                )
-            chosen = values[:3] if quick else values
-            yield (
-                f"{case.law} growth {variable}",
-                lambda c=case, v=variable, x=chosen: [growth(c, v, x, machine, budget=0.2 if quick else 0.5)],
-            )
+            sizes = [many * v for v in values] if variable == "tasks" else list(values)
+            chosen, seconds = (sizes[:3], 0.2) if quick else (sizes, 0.5)
+            yield f"{case.law} growth {variable}", partial(growth, case, variable, chosen, machine, budget=seconds)
 
 
-def against_direct(case: Case, mode: Mode, tasks: int, machine: Machine, quick: bool) -> dict[str, Any]:
+def against(form: str, case: Case, mode: Mode, tasks: int, machine: Machine, quick: bool) -> Row:
     tasks, note = direct.largest_batch(case, mode, machine.device, tasks)
     reference = None
     if tasks:
-        call = direct.prepared_call(replace(case, tasks=tasks), mode, machine.device)
+        call = direct.prepared_call(replace(case, tasks=tasks), mode, machine.device, form)
         reference = Contender(call, tasks, patient=True)
-    return compare(case, mode, machine, reference, budget=1.0 if quick else 4.0, note=note)
+    return compare(case, mode, machine, reference, name=form, budget=1.0 if quick else 4.0, note=note)
 
 
 # -- printing -------------------------------------------------------------------------------------------------------------
 
 HEADING = (
-    f"{'':26s} {'':8s} {'tasks':>6s} {'ms/task':>9s} {'MB/task':>8s} {'× floor':>8s} {'bound by':10s} "
+    f"{'':28s} {'':8s} {'tasks':>6s} {'ms/task':>9s} {'MB/task':>8s} {'× floor':>8s} {'bound by':10s} "
     f"{'against':>8s} {'ms/task':>9s} {'MB/task':>8s} {'ratio':>7s}  (range)"
 )
 
 
-def line(row: dict[str, Any]) -> str:
+def line(row: Row) -> str:
     """One row as text, in the columns of the heading."""
     if row["kind"] == "growth":
         return f"{row['law']:12s} time ~ {row['variable']}^{row['exponent']:.2f}    ({row['note']})"
-    text = f"{row['name']:26s} {row['mode']:8s} {row['tasks']:6d} {_number(row['ms_per_task'])} {_number(row['mb_per_task'], 8)}"
+    text = f"{row['name']:28s} {row['mode']:8s} {row['tasks']:6d} {_number(row['ms_per_task'])} {_number(row['mb_per_task'], 8)}"
     if row["kind"] == "pipeline":
         return f"{text} {row['tasks_per_s']:10,.0f} tasks/s   {row['note']}"
     text += f" {_number(row['distance'], 8)} {row['bound']:10s}"
@@ -169,7 +161,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--quick", action="store_true", help="the small sizes only, and fewer rounds")
-    parser.add_argument("--only", default="*", metavar="PATTERN", help="names to run, such as 'dirichlet*step'")
+    parser.add_argument(
+        "--only", default="*", metavar="PATTERN", help="names to run, such as 'dirichlet*step*' or '*growth*'"
+    )
     parser.add_argument("--csv", type=Path, help="default: benchmarks/results/DEVICE-TORCH-DATE.csv")
     arguments = parser.parse_args()
     if arguments.device.startswith("cuda") and not torch.cuda.is_available():
@@ -180,11 +174,12 @@ def main() -> None:
     path = arguments.csv or Path(__file__).parent / "results" / name
     machine = Machine.measure(arguments.device)
     print(f"{machine}\nmedians; a ratio is taken within each round\n\n{HEADING}", flush=True)
-    rows: list[dict[str, Any]] = []
-    for what, measure in cases(machine, arguments.quick):
+    rows: list[Row] = []
+    for what, measure in measurements(machine, arguments.quick):
         if not fnmatch(what, arguments.only):
             continue
-        for row in measure():
+        made = measure()
+        for row in [made] if isinstance(made, dict) else made:
             rows.append(row)
             print(line(row), flush=True)
             write_csv(rows, path)

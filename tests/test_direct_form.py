@@ -7,7 +7,7 @@ import torch
 
 import reference
 import unem
-from direct import direct_dirichlet, direct_gaussian, largest_batch, needed_bytes
+from direct import FORMS, direct_dirichlet, direct_gaussian, largest_batch, needed_bytes
 from unem.benchmark import Case
 
 LAYERS = 4
@@ -67,6 +67,14 @@ def test_gem_equals_the_direct_form():
         values = (schedule.class_balances, schedule.temperatures, schedule.feature_scale)
         expected = form(task, *(torch.tensor(v, dtype=torch.float64) for v in values)).exp()
         torch.testing.assert_close(unem.gem(task, law, schedule).probabilities, expected, rtol=0, atol=1e-9)
+
+
+def test_both_ways_to_measure_distance_are_one_function():
+    task, schedule = task_and_schedule(unem.Gaussian())
+    values = (schedule.class_balances, schedule.temperatures, schedule.feature_scale)
+    values = [torch.tensor(v, dtype=torch.float64) for v in values]
+    broadcast, cdist = (FORMS["gaussian"][name](task, *values) for name in ("direct", "cdist"))
+    torch.testing.assert_close(broadcast, cdist, rtol=0, atol=1e-9)
 
 
 def test_what_cannot_fit_is_refused_beforehand(monkeypatch):

@@ -9,13 +9,13 @@ queries and L layers, one task costs at least
 
 * Gaussian forward, arithmetic: the cheaper of the two exact forms. Gram: ``2Q²d + 2QKd + (L−1)·2Q²K`` (the symmetry of the
   Gram matrix is not used); explicit means: ``(2L−1)·2QKd``. Traffic: support, labels and queries read, u written.
-* Gaussian training step on kept statistics: three times the Gram form's ``(L−1)·2Q²K`` (a product has two in its backward
-  pass). Traffic: Gram matrices and labels read.
+* Gaussian training step on kept statistics: twice the products of the loop, ``(L−1)·2Q²K`` or ``(2L−1)·2QKd`` (features are
+  constant, so that a product has one in its backward pass). Traffic: the smaller statistics and labels read.
 * Dirichlet forward, arithmetic: two products a layer, ``L·4QKd``, and five evaluations of (ψ, ψ') at 40 operations each for
   every element of α, ``L·200Kd``. Traffic: support, labels and queries read, u written, and in each layer ȳ and α written
   and read, as they exceed the caches of a GPU.
-* Dirichlet training step: three times the products, and one evaluation more (the implicit gradient). Traffic: ȳ and α are
-  read once more in the backward pass.
+* Dirichlet training step: three times the products (T_z makes ln z a variable too), and one evaluation more (the implicit
+  gradient). Traffic: ȳ and α are read once more in the backward pass.
 
 ``distance`` is time over floor. Element-wise work, sums over the support and launches are not counted, so 1 is out of reach.
 """
@@ -270,11 +270,11 @@ def least_work(case: Case, mode: Mode) -> Work:
     k, d, q, layers = case.classes, case.features, case.queries, case.layers
     inputs = 4 * (case.shots * k + q) * d + 8 * case.shots * k
     if case.law == "gaussian":
-        loop = (layers - 1) * 2 * q * q * k
+        gram, means = (layers - 1) * 2 * q * q * k, (2 * layers - 1) * 2 * q * k * d
         if mode == "step":
-            return Work(3 * loop, 4 * (q * q + q * k) + 8 * q)
-        gram = 2 * q * q * d + 2 * q * k * d + loop
-        return Work(min(gram, (2 * layers - 1) * 2 * q * k * d), inputs + 4 * q * k)
+            return Work(2 * min(gram, means), 4 * min(q * q + q * k, (q + k) * d) + 8 * q)
+        prepare = 2 * q * q * d + 2 * q * k * d
+        return Work(min(prepare + gram, means), inputs + 4 * q * k)
     products, evaluation, table = 4 * q * k * d, DIGAMMA_FLOPS * k * d, 4 * k * d
     if mode == "step":
         flops = layers * (3 * products + (DIGAMMA_EVALUATIONS + 1) * evaluation)
