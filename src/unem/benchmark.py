@@ -548,6 +548,7 @@ CUDA_BATCH = 50  # times the tasks above
 
 def summary(device: str = "cpu", *, quick: bool = False, path: str | os.PathLike[str] | None = None) -> list[Row]:
     """Measure a few cases and print them as they come; ``path`` also gets the rows as CSV."""
+    from rich import box
     from rich.console import Console
     from rich.live import Live
     from rich.table import Table
@@ -555,19 +556,27 @@ def summary(device: str = "cpu", *, quick: bool = False, path: str | os.PathLike
     console, rows = Console(), list[Row]()
     machine = Machine.measure(device)
     console.print(str(machine), highlight=False, soft_wrap=True)
-    table = Table("tasks", "what")
-    for column in ("ms / task", "tasks / s", "MB / task", "× floor"):
-        table.add_column(column, justify="right")
-    table.add_column("floor set by")
-    with Live(table, console=console, vertical_overflow="visible"):
-        for row in _summary_rows(machine, quick):
-            rows.append(row)
-            numbers = (f"{row[c]:.3g}" for c in ("ms_per_task", "tasks_per_s", "mb_per_task"))
-            distance = f"{row['distance']:.3g}" if row["distance"] else "–"
-            table.add_row(row["name"], row["mode"], *numbers, distance, row["bound"] or "–")
-            if path:
-                write_csv(rows, path)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("tasks", "", "ms/task", "MB/task", "× floor", "bound by"):
+        table.add_column(column, no_wrap=True, justify="right" if "/" in column or "×" in column else "left")
+    try:
+        with Live(table, console=console, transient=True):
+            for row in _summary_rows(machine, quick):
+                rows.append(row)
+                numbers = (row[c] for c in ("ms_per_task", "mb_per_task", "distance"))
+                table.add_row(row["name"], row["mode"], *(_short(n) for n in numbers), row["bound"])
+                if path:
+                    write_csv(rows, path)
+    finally:  # what was measured stays on the screen, however it ended
+        console.print(table)
     return rows
+
+
+def _short(number: float | str) -> str:
+    """Three digits, without an exponent."""
+    if isinstance(number, str):
+        return ""
+    return f"{number:.0f}" if number >= 1000 else f"{number:.3g}"
 
 
 def _summary_rows(machine: Machine, quick: bool) -> Iterator[Row]:
