@@ -16,8 +16,8 @@ lint: $(VENV)/.ready-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.ready-dev  ## speed against the direct form, on this machine; never part of the tests
-	$(BIN)/python benchmarks/against_direct_form.py
+bench: $(VENV)/.ready-dev  ## speed against the direct form, on this machine (ARGS="--quick"); never part of the tests
+	$(BIN)/python benchmarks/run.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) unem-demo

@@ -101,7 +101,9 @@ def test_features_info(features):
     assert "78 images, 6 classes" in run("features", "info", features).stdout
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["eval"], ["demo"], ["methods"], ["presets"], ["features", "info"]])
+@pytest.mark.parametrize(
+    "command", [[], ["train"], ["eval"], ["demo"], ["bench"], ["methods"], ["presets"], ["features", "info"]]
+)
 def test_help_has_examples(command):
     done = run(*command, "--help")
     assert done.returncode == 0

@@ -489,6 +489,27 @@ def _make_method(
     return create_for(name, protocol, num_classes, **options)
 
 
+@app.command(epilog="Example:  unem bench --device cuda --csv speed.csv")
+@_command
+def bench(
+    device: Device = "cpu",
+    quick: Annotated[bool, typer.Option("--quick", help="The small sizes only.")] = False,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", metavar="FILE", help="Also write the rows as CSV.", show_default=False)
+    ] = None,
+) -> None:
+    """How fast this machine classifies and learns, on synthetic tasks, and how far that is from its ceilings.
+
+    The floor is the least time that the arithmetic and the memory traffic of a task could take here. Under a minute on two
+    cores.
+    """
+    from unem.benchmark import summary
+
+    if csv:
+        check_writable(csv)
+    summary(_check_device(device), quick=quick, path=csv)
+
+
 @app.command(epilog="Example:  unem methods --json")
 @_command
 def methods(
