@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import reference
 import unem
 from unem.numerics import dirichlet, native, newton
-from unem.numerics.dirichlet import dirichlet_mle, dirichlet_mm
+from unem.numerics.dirichlet import dirichlet_m_step, dirichlet_mle, dirichlet_mm
 from unem.numerics.permutation import hash64, keyed_permutation, permute, round_keys, uniform
 from unem.numerics.special import digamma_trigamma
 
@@ -102,8 +102,8 @@ def test_compiled_solver_is_as_exact_as_the_plain_one(dim, spread, seed):
     truth = dirichlet_mle(mean_log.double() - excess.double())
     attainable = rounding_error(truth.alpha)
     for solver in (native, newton):
-        alpha = torch.empty_like(mean_log)
-        norm = solver.solve(mean_log, None, alpha)
+        _, alpha, norm = fit = empty_fit(mean_log)
+        solver.solve(newton.Statistic(mean_log), None, fit)
         assert ((alpha - truth.alpha).abs() < 5 * attainable).all()
         terms = torch.lgamma(truth.alpha).abs().sum(-1) + torch.lgamma(truth.alpha.sum(-1)).abs()
         slope = (5 * attainable * mean_log.abs()).sum(-1)  # ∂(−ln B)/∂α = −ȳ
@@ -124,8 +124,8 @@ def rounding_error(alpha):
 @given(dim=st.integers(2, 70), spread=st.floats(0.3, 10), seed=st.integers(0, 10**6))
 def test_compiled_gradient_equals_the_plain_one(dim, spread, seed):
     mean_log = random_mean_log(dim, 6, spread, seed).float()
-    alpha = torch.empty_like(mean_log)
-    native.solve(mean_log, None, alpha)
+    _, alpha, _ = fit = empty_fit(mean_log)
+    native.solve(newton.Statistic(mean_log), None, fit)
     grad, grad_norm = torch.randn_like(mean_log), torch.randn(6)
     double = newton.gradient(*(t.double() for t in (mean_log, alpha, grad, grad_norm)))
     scale = double.abs().amax(-1, keepdim=True) * (1 + alpha.sum(-1, keepdim=True) / dim)
@@ -134,24 +134,43 @@ def test_compiled_gradient_equals_the_plain_one(dim, spread, seed):
         assert ((found - double).abs() / scale).max() < 1e-4
 
 
+def empty_fit(mean_log):
+    return newton.Fit(torch.empty_like(mean_log), torch.empty_like(mean_log), mean_log.new_empty(mean_log.shape[:-1]))
+
+
+@pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("solver", [pytest.param(native, marks=needs_compiler), newton])
-def test_rows_that_did_not_move_are_not_solved_again(solver):
-    before = random_mean_log(7, 6, 2.0, seed=5).float()
-    alpha = torch.empty_like(before)
-    norm = solver.solve(before, None, alpha)
-    marked = torch.full_like(alpha, 3.0)  # a wrong solution: it must survive where nothing moved
-    now = before.clone()
+def test_rows_that_did_not_move_are_not_solved_again(solver, in_place):
+    mean_log = random_mean_log(7, 6, 2.0, seed=5).float()
+    before = empty_fit(mean_log)
+    solver.solve(newton.Statistic(mean_log), None, before)
+    before.alpha.fill_(3.0)  # a wrong solution: it must survive where nothing moved
+    norm = before.log_normaliser.clone()
+    sums, mass, now = torch.randn(6, 7), torch.rand(6) + 1, mean_log.clone()
     now[[1, 4]] -= 0.3
-    now[2] += 1e-7
-    out = torch.empty_like(marked)
-    out_norm = solver.solve(now, (before, marked, norm), out)
-    still = torch.tensor([0, 2, 3, 5])
-    assert (out[still] == 3.0).all()
-    assert (out_norm[still] == norm[still]).all()
-    fresh = torch.empty_like(alpha)
-    fresh_norm = solver.solve(now, None, fresh)
-    torch.testing.assert_close(out[[1, 4]], fresh[[1, 4]], rtol=1e-5, atol=0)
-    torch.testing.assert_close(out_norm[[1, 4]], fresh_norm[[1, 4]], rtol=1e-5, atol=1e-5)
+    product = now * mass.unsqueeze(-1) - sums
+    fit = before if in_place else empty_fit(mean_log)
+    solver.solve(newton.Statistic(product, sums, mass), before, fit)
+    still, moved = torch.tensor([0, 2, 3, 5]), torch.tensor([1, 4])
+    assert (fit.alpha[still] == 3.0).all()
+    assert (fit.log_normaliser[still] == norm[still]).all()
+    torch.testing.assert_close(fit.mean_log, now, rtol=1e-5, atol=1e-6)
+    fresh = dirichlet_mle(now)
+    torch.testing.assert_close(fit.alpha[moved], fresh.alpha[moved], rtol=1e-4, atol=0)
+    torch.testing.assert_close(fit.log_normaliser[moved], fresh.log_normaliser[moved], rtol=1e-4, atol=1e-4)
+
+
+def test_the_m_step_is_the_fit_of_the_weighted_mean():
+    g = torch.Generator().manual_seed(0)
+    sums = -torch.rand(2, 3, 5, generator=g, dtype=torch.float64) * 9
+    values = torch.randn(2, 8, 5, generator=g, dtype=torch.float64).log_softmax(-1)
+    weights = torch.rand(2, 8, 3, generator=g, dtype=torch.float64)
+    mass = torch.rand(2, 3, generator=g, dtype=torch.float64) + 4
+    inputs = [t.requires_grad_() for t in (sums, weights, values, mass)]
+    expected = dirichlet_mle((sums + weights.mT @ values) / mass.unsqueeze(-1))
+    for found, wanted in zip(dirichlet_m_step(*inputs), expected, strict=True):
+        torch.testing.assert_close(found, wanted)
+    assert torch.autograd.gradcheck(lambda *t: dirichlet_m_step(*t)[1:], inputs)
 
 
 def test_without_a_compiler_the_plain_solver_serves(monkeypatch, tmp_path):

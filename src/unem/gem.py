@@ -12,6 +12,8 @@ from torch import Tensor
 
 from unem.classmodels.base import ClassModel
 from unem.errors import InputError
+from unem.numerics import backends
+from unem.resources import tasks_per_batch
 from unem.schedule import Schedule
 from unem.task import Prediction, Task
 
@@ -64,14 +66,37 @@ def gem(task: Task, law: ClassModel, schedule: Schedule, *, trace: bool = False)
     """
     if schedule.law not in (None, law.name):
         raise InputError(f"schedule: it is meant for the {schedule.law} law, but the law given is {law.name}")
-    statistics = law.scaled(law.prepare(task, trace=trace), schedule.feature_scale)
     recorder = _Recorder() if trace else None
-    probabilities = None if trace else law.shortcut(statistics, schedule.class_balances, schedule.temperatures)
-    if probabilities is None:
-        probabilities, _ = iterate(law, statistics, schedule.class_balances, schedule.temperatures, recorder)
+    with torch.set_grad_enabled(_wants_gradient(task)):
+        size = len(task) if trace else _tasks_at_once(task, law)
+        parts = [task] if size >= len(task) else [task[i : i + size] for i in range(0, len(task), size)]
+        results = [_run(part, law, schedule, recorder) for part in parts]
+        probabilities = torch.cat(results) if len(results) > 1 else results[0]
     if task.single:
         probabilities = probabilities.squeeze(0)
     return Prediction(probabilities, recorder.trace() if recorder else None)
+
+
+def _run(task: Task, law: ClassModel, schedule: Schedule, recorder: _Recorder | None) -> Tensor:
+    statistics = law.scaled(law.prepare(task, trace=recorder is not None), schedule.feature_scale)
+    if recorder is None and not torch.is_grad_enabled():
+        probabilities = law.shortcut(statistics, schedule.class_balances, schedule.temperatures)
+        if probabilities is not None:
+            return probabilities
+    return iterate(law, statistics, schedule.class_balances, schedule.temperatures, recorder=recorder)
+
+
+def _tasks_at_once(task: Task, law: ClassModel) -> int:
+    """How many tasks to handle together so that their number never decides the memory; all, where a gradient is wanted."""
+    if not law.tasks_are_independent or torch.is_grad_enabled():
+        return len(task)
+    support = task.support_labels.shape[1]
+    return tasks_per_batch(task.num_classes, support, task.num_queries, task.num_features, task.device)
+
+
+def _wants_gradient(task: Task) -> bool:
+    tables = (task.support_rows.table, task.query_rows.table)
+    return torch.is_grad_enabled() and any(t.requires_grad for t in tables)
 
 
 def iterate(
@@ -79,36 +104,80 @@ def iterate(
     statistics: Any,
     class_balances: Sequence[float | Tensor],
     temperatures: Sequence[float | Tensor],
+    *,
     recorder: _Recorder | None = None,
-) -> tuple[Float[Tensor, "task query class"], Float[Tensor, "task query class"]]:
-    """The loop on prepared statistics; returns the last layer's u and its logits, ``(ln p + β ln π)/T``.
+    log: bool = False,
+) -> Float[Tensor, "task query class"]:
+    """The loop on prepared statistics; returns the last layer's u, or ln u with ``log``.
 
-    Differentiable in β, T and whatever the statistics depend on. With T = 0 the logits are not divided.
+    Differentiable in β, T and whatever the statistics depend on.
     """
     assignments, parameters = law.start(statistics), None
-    for beta, temperature in zip(class_balances, temperatures, strict=True):
-        parameters = law.m_step(statistics, assignments, parameters)
-        logits = law.log_prob(statistics, parameters)
-        if assignments is not None:  # without assignments π is uniform, and cancels
-            log_proportions = torch.log(assignments.mean(1, keepdim=True) + law.proportion_floor)
-            logits = logits + beta * log_proportions
-        if not _is_hard(temperature):
-            logits = logits / temperature
-        assignments = _assign(logits, temperature)
+    assigned = None if assignments is None else assignments.sum(1)
+    for layer, (beta, temperature) in enumerate(zip(class_balances, temperatures, strict=True), 1):
+        parameters = law.m_step(statistics, assignments, assigned, parameters)
+        log_prior = None
+        if assignments is not None and assigned is not None:  # without assignments π is uniform, and cancels
+            log_prior = beta * torch.log(assigned / assignments.shape[1] + law.proportion_floor)
+        last = layer == len(class_balances)
+        assignments, assigned = _e_step(law, statistics, parameters, log_prior, temperature, log=log and last)
         if recorder:
             recorder.add(law, statistics, parameters, assignments, beta, temperature)
     assert assignments is not None
-    return assignments, logits
+    return assignments
+
+
+def _e_step(
+    law: ClassModel,
+    statistics: Any,
+    parameters: Any,
+    log_prior: Tensor | None,
+    temperature: float | Tensor,
+    *,
+    log: bool,
+) -> tuple[Tensor, Tensor]:
+    """u, or ln u, and its sums over the queries; where there are very many queries, in parts that never exist at once."""
+    parts = law.query_parts(statistics)
+    if len(parts) == 1:
+        return _assign(law.log_prob(statistics, parameters), log_prior, temperature, log=log)
+    pieces = (_assign(law.log_prob(statistics, parameters, part), log_prior, temperature, log=log) for part in parts)
+    out: Tensor | None = None
+    total: Tensor | None = None
+    for part, (piece, assigned) in zip(parts, pieces, strict=True):
+        if out is None or total is None:
+            out, total = piece.new_empty(len(piece), parts[-1].stop, piece.shape[2]), torch.zeros_like(assigned)
+        out[:, part] = piece
+        total += assigned
+    assert out is not None
+    assert total is not None
+    return out, total
 
 
 def _is_hard(temperature: float | Tensor) -> bool:
     return not isinstance(temperature, Tensor) and temperature < 1e-30  # less would divide to infinity
 
 
-def _assign(logits: Tensor, temperature: float | Tensor) -> Tensor:
+def _assign(
+    logits: Tensor, log_prior: Tensor | None, temperature: float | Tensor, *, log: bool
+) -> tuple[Tensor, Tensor]:
+    """softmax((logits + prior) / T), its logarithm where that is wanted, or the largest; and the sums over the queries."""
+    if not (log or _is_hard(temperature) or logits.requires_grad or isinstance(temperature, Tensor)) and (
+        backends.has_triton(logits)
+    ):
+        from unem.numerics.triton_assign import MAX_CLASSES, MAX_QUERIES, assign
+
+        if logits.shape[1] <= MAX_QUERIES and logits.shape[2] <= MAX_CLASSES and logits.is_contiguous():
+            return assign(logits, log_prior, float(temperature))
+    if log_prior is not None:
+        logits = logits + log_prior.unsqueeze(1)
     if _is_hard(temperature):
-        return torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
-    return logits.softmax(-1)
+        u = torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
+        return (u.log() if log else u), u.sum(1)
+    logits = logits / temperature
+    if log:
+        return logits.log_softmax(-1), logits.new_empty(0)  # the last layer: nobody asks for the sums
+    u = logits.softmax(-1)
+    return u, u.sum(1)
 
 
 class _Recorder:

@@ -26,9 +26,9 @@ def tasks_per_batch(
     device = torch.device(device)
     budget = CPU_BUDGET * (4 if copies > 1 else 1)
     if device.type == "cuda":
-        budget = int(CUDA_SHARE * torch.cuda.mem_get_info(device)[0])
-    once = 3 * (support + queries) * features + 2 * queries * queries + 4 * classes * features
-    each_layer = 6 * queries * classes + 4 * classes * min(features, classes)
+        budget = int(CUDA_SHARE * torch.cuda.get_device_properties(device).total_memory)
+    once = (support + 3 * queries) * features + 2 * queries * queries + 4 * classes * features
+    each_layer = 6 * queries * classes + 3 * classes * min(features, classes)
     return max(1, budget // (4 * (once + copies * each_layer)))
 
 

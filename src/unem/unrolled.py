@@ -133,8 +133,7 @@ class UNEM(nn.Module):
     def forward(self, statistics: Any) -> Float[Tensor, "task query class"]:
         """``ln u`` of the last layer for statistics from ``law.prepare``; differentiable in the parameters."""
         scaled = self.law.scaled(statistics, self.value("feature_scale"))
-        _, logits = iterate(self.law, scaled, self._per_layer("class_balance"), self._per_layer("temperature"))
-        return logits.log_softmax(-1)
+        return iterate(self.law, scaled, self._per_layer("class_balance"), self._per_layer("temperature"), log=True)
 
     def predict(self, task: Task, *, trace: bool = False) -> Prediction:
         """Classify the queries of each task jointly."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, ClassVar, Literal
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -16,6 +17,8 @@ __all__ = ["ClassModel", "Scale", "Statistics"]
 
 Scale = float | Tensor
 Inputs = Literal["features", "similarities"]
+ALL = slice(None)
+PART_BYTES = 32 << 20  # of the queries handled at once, where they are very many
 
 
 class Statistics:
@@ -32,6 +35,14 @@ class Statistics:
         return sum(v.nbytes for v in values if isinstance(v, Tensor))
 
 
+def parts_of(queries: int, bytes_per_query: int) -> Sequence[slice]:
+    """The queries in parts of a few megabytes; in one where a gradient is wanted, which keeps everything anyway."""
+    size = max(1, PART_BYTES // bytes_per_query)
+    if torch.is_grad_enabled() or queries <= 2 * size:
+        return (ALL,)
+    return [slice(i, min(i + size, queries)) for i in range(0, queries, size)]
+
+
 class ClassModel(ABC):
     """A law p(z | θ_k) as a few verbs; the EM loop knows nothing else about it.
 
@@ -46,6 +57,11 @@ class ClassModel(ABC):
     """Whether prepared statistics save enough to be kept through training (they are otherwise prepared again)."""
     proportion_floor: float
     """ε in ln(π_k + ε)."""
+
+    @property
+    def tasks_are_independent(self) -> bool:
+        """Whether a task's result depends on that task alone, so that a batch may be cut anywhere."""
+        return True
 
     @abstractmethod
     def prepare(self, task: Task, *, trace: bool = False) -> Any:
@@ -66,12 +82,26 @@ class ClassModel(ABC):
         return None
 
     @abstractmethod
-    def m_step(self, statistics: Any, assignments: Float[Tensor, "task query class"] | None, previous: Any) -> Any:
-        """θ that maximises the likelihood of support and softly assigned queries."""
+    def m_step(
+        self,
+        statistics: Any,
+        assignments: Float[Tensor, "task query class"] | None,
+        assigned: Float[Tensor, "task class"] | None,
+        previous: Any,
+    ) -> Any:
+        """θ that maximises the likelihood of support and softly assigned queries.
+
+        ``assigned`` is ``σ_k = Σ_n u_nk``, ``previous`` the θ of the layer before; all three are ``None`` in the first layer
+        of a law that starts without assignments.
+        """
 
     @abstractmethod
-    def log_prob(self, statistics: Any, parameters: Any) -> Float[Tensor, "task query class"]:
-        """ln p(z_n | θ_k), up to terms that do not depend on the class."""
+    def log_prob(self, statistics: Any, parameters: Any, part: slice = ALL) -> Float[Tensor, "task query class"]:
+        """ln p(z_n | θ_k) of some queries, up to terms that do not depend on the class."""
+
+    def query_parts(self, statistics: Any) -> Sequence[slice]:
+        """How the queries are cut for :meth:`log_prob` so that memory stays flat; not at all unless a law says so."""
+        return (ALL,)
 
     @abstractmethod
     def negative_log_likelihood(

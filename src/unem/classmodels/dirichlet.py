@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from unem.classmodels.base import ClassModel, Inputs, Scale, Statistics
+from unem.classmodels.base import ALL, ClassModel, Inputs, Scale, Statistics, parts_of
 from unem.errors import InputError
-from unem.numerics.dirichlet import DirichletFit, dirichlet_mle, dirichlet_mm
+from unem.numerics.dirichlet import Fit, dirichlet_m_step, dirichlet_mle, dirichlet_mm
 from unem.task import Rows, Task
 
 __all__ = ["Dirichlet"]
@@ -55,6 +55,10 @@ class Dirichlet(ClassModel):
         if self.solver not in ("exact", "mm"):
             raise InputError(f"solver: expected 'exact' or 'mm', got {self.solver!r}")
 
+    @property
+    def tasks_are_independent(self) -> bool:
+        return self.solver == "exact"  # the published stopping rule looks at the whole batch
+
     def prepare(self, task: Task, *, trace: bool = False) -> Task:
         """The task itself: everything depends on T_z."""
         if task.num_features < 2:
@@ -76,26 +80,32 @@ class Dirichlet(ClassModel):
         return log_query.exp() if log_query.shape[-1] == statistics.num_classes else None
 
     def m_step(
-        self, statistics: ScaledDirichlet, assignments: Tensor | None, previous: DirichletFit | None
-    ) -> DirichletFit:
+        self, statistics: ScaledDirichlet, assignments: Tensor | None, assigned: Tensor | None, previous: Fit | None
+    ) -> Fit:
         s = statistics
-        if assignments is None:
-            mean_log = s.log_support_sums / s.shots.unsqueeze(-1)
-        else:
-            mass = s.shots + assignments.sum(1)
-            mean_log = _weighted_mean(s.log_support_sums, assignments, s.log_query, mass)
+        if assignments is None or assigned is None:
+            return self._fit(s.log_support_sums / s.shots.unsqueeze(-1), previous)
+        mass = s.shots + assigned
         if self.solver == "exact":
-            return dirichlet_mle(mean_log, previous)
+            return dirichlet_m_step(s.log_support_sums, assignments, s.log_query, mass, previous)
+        return self._fit(torch.baddbmm(s.log_support_sums, assignments.mT, s.log_query) / mass.unsqueeze(-1), previous)
+
+    def _fit(self, mean_log: Tensor, previous: Fit | None) -> Fit:
+        if self.solver == "exact":
+            return dirichlet_mle(mean_log)
         alpha = dirichlet_mm(mean_log, previous.alpha if previous else torch.ones_like(mean_log))
-        return DirichletFit(mean_log, alpha, torch.lgamma(alpha.sum(-1)) - torch.lgamma(alpha).sum(-1))
+        return Fit(mean_log, alpha, torch.lgamma(alpha.sum(-1)) - torch.lgamma(alpha).sum(-1))
 
-    def log_prob(self, statistics: ScaledDirichlet, parameters: DirichletFit) -> Tensor:
+    def log_prob(self, statistics: ScaledDirichlet, parameters: Fit, part: slice = ALL) -> Tensor:
         # −Σ_i ln z_ni is the same for every class and left out.
-        return torch.baddbmm(parameters.log_normaliser.unsqueeze(1), statistics.log_query, parameters.alpha.mT)
+        log_query = statistics.log_query[:, part]
+        return torch.baddbmm(parameters.log_normaliser.unsqueeze(1), log_query, parameters.alpha.mT)
 
-    def negative_log_likelihood(
-        self, statistics: ScaledDirichlet, parameters: DirichletFit, assignments: Tensor
-    ) -> Tensor:
+    def query_parts(self, statistics: ScaledDirichlet) -> Sequence[slice]:
+        tasks, queries, _ = statistics.log_query.shape
+        return parts_of(queries, tasks * 4 * statistics.log_query.element_size() * statistics.num_classes)
+
+    def negative_log_likelihood(self, statistics: ScaledDirichlet, parameters: Fit, assignments: Tensor) -> Tensor:
         s, p = statistics, parameters
         support = ((p.alpha - 1) * s.log_support_sums).sum((-1, -2)) + (s.shots * p.log_normaliser).sum(-1)
         query = (assignments * self.log_prob(s, p)).sum((-1, -2)) - s.log_query.sum((-1, -2))
@@ -110,31 +120,6 @@ class ScaledDirichlet(Statistics):
     log_support_sums: Float[Tensor, "task class dim"]
     shots: Float[Tensor, "task class"]
     num_classes: int
-
-
-def _weighted_mean(sums: Tensor, weights: Tensor, values: Tensor, mass: Tensor) -> Tensor:
-    """``(sums + weightsᵀ values) / mass``."""
-    mean: Tensor = _WeightedMean.apply(sums, weights, values, mass)  # type: ignore[no-untyped-call]
-    return mean
-
-
-class _WeightedMean(torch.autograd.Function):
-    """Keeps the mean, which the solver keeps anyway; autograd would keep the sum before the division too."""
-
-    @staticmethod
-    def forward(ctx: Any, sums: Tensor, weights: Tensor, values: Tensor, mass: Tensor) -> Tensor:
-        mean = torch.baddbmm(sums, weights.mT, values).div_(mass.unsqueeze(-1))
-        ctx.save_for_backward(weights, values, mass, mean)
-        return mean
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        weights, values, mass, mean = ctx.saved_tensors
-        grad_mass = (grad * mean).sum(-1).neg_().div_(mass)
-        grad = grad / mass.unsqueeze(-1)
-        grad_weights, grad_values = values @ grad.mT, (weights @ grad if ctx.needs_input_grad[2] else None)
-        return grad, grad_weights, grad_values, grad_mass
 
 
 def _log_probabilities(task: Task, scale: Scale) -> tuple[Rows, Rows]:

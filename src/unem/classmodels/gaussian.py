@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unem.classmodels.base import ClassModel, Inputs, Scale, Statistics
+from unem.classmodels.base import ALL, ClassModel, Inputs, Scale, Statistics, parts_of
 from unem.errors import InputError
 from unem.numerics import backends
 from unem.task import Task
@@ -60,13 +60,14 @@ class Gaussian(ClassModel):
             return self._prepared_by_kernel(task)
         # Distances do not change when everything moves; centred features keep float32 exact when their mean is large.
         centre = task.query.mean(1, keepdim=True)
-        query, shots = task.query - centre, task.shots.to(task.dtype)
+        shots = task.shots.to(task.dtype)
         sums = task.class_sums(task.support_rows) - shots.unsqueeze(-1) * centre
         common = {"shots": shots, "sum_norms": sums.square().sum(-1)}
         if trace:
-            common["squares"] = query.square().sum((-1, -2)) + _support_squares(task, centre)
+            common["squares"] = _squares(task, centre)
         if self._is_direct(task):
-            return DirectStatistics(**common, query=query, sums=sums)
+            return DirectStatistics(**common, query=task.query, centre=centre, sums=sums)
+        query = task.query - centre
         return GramStatistics(**common, gram=query @ query.mT, cross=query @ sums.mT)
 
     def _has_kernel(self, task: Task) -> bool:
@@ -118,24 +119,30 @@ class Gaussian(ClassModel):
     def start(self, statistics: _GaussianStatistics) -> None:
         return None
 
-    def m_step(self, statistics: _GaussianStatistics, assignments: Tensor | None, previous: Any) -> Any:
-        return statistics.fit(assignments)
+    def m_step(
+        self, statistics: _GaussianStatistics, assignments: Tensor | None, assigned: Tensor | None, previous: Any
+    ) -> Any:
+        return statistics.fit(assignments, assigned)
 
-    def log_prob(self, statistics: _GaussianStatistics, parameters: Any) -> Tensor:
-        return statistics.log_prob(parameters)
+    def log_prob(self, statistics: _GaussianStatistics, parameters: Any, part: slice = ALL) -> Tensor:
+        return statistics.log_prob(parameters, part)
+
+    def query_parts(self, statistics: _GaussianStatistics) -> Sequence[slice]:
+        return statistics.parts()
 
     def negative_log_likelihood(self, statistics: _GaussianStatistics, parameters: Any, assignments: Tensor) -> Tensor:
         assert statistics.squares is not None, "prepare(task, trace=True) is needed"
         dots, norms = statistics.support_fit(parameters)
         support_fit = (dots - 0.5 * statistics.shots * norms).sum(-1)
-        query_fit = (assignments * statistics.log_prob(parameters)).sum((-1, -2))
+        query_fit = (assignments * statistics.log_prob(parameters, ALL)).sum((-1, -2))
         return statistics.precision * (0.5 * statistics.squares - support_fit) - query_fit
 
 
-def _support_squares(task: Task, centre: Tensor) -> Tensor:
-    """``Σ‖z − centre‖²`` over the support, padding left out."""
+def _squares(task: Task, centre: Tensor) -> Tensor:
+    """``Σ‖z − centre‖²`` over support (padding left out) and query."""
     real = task.support_labels >= 0
-    return ((task.support - centre).square().sum(-1) * real).sum(-1)
+    support = ((task.support - centre).square().sum(-1) * real).sum(-1)
+    return support + (task.query - centre).square().sum((-1, -2))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,11 +155,14 @@ class _GaussianStatistics(Statistics):
     """Σ‖z‖² over support and query; for traces."""
     precision: Scale = 1.0
 
-    def fit(self, assignments: Tensor | None) -> Any:
+    def fit(self, assignments: Tensor | None, assigned: Tensor | None) -> Any:
         raise NotImplementedError
 
-    def log_prob(self, parameters: Any) -> Tensor:
+    def log_prob(self, parameters: Any, part: slice) -> Tensor:
         raise NotImplementedError
+
+    def parts(self) -> Sequence[slice]:
+        return (ALL,)
 
     def support_fit(self, parameters: Any) -> tuple[Tensor, Tensor]:
         """``⟨θ_k, S_k⟩`` and ``‖θ_k‖²``, ``[task, class]`` each."""
@@ -164,15 +174,15 @@ class GramStatistics(_GaussianStatistics):
     gram: Float[Tensor, "task query query"]
     cross: Float[Tensor, "task query class"]
 
-    def fit(self, assignments: Tensor | None) -> GramParameters:
-        if assignments is None:
+    def fit(self, assignments: Tensor | None, assigned: Tensor | None) -> GramParameters:
+        if assignments is None or assigned is None:
             return GramParameters(self.cross, self.shots.unsqueeze(1), self.sum_norms.unsqueeze(1), None)
-        mass = (self.shots + assignments.sum(1)).unsqueeze(1)
+        mass = (self.shots + assigned).unsqueeze(1)
         dots = torch.baddbmm(self.cross, self.gram, assignments)
         norms = self.sum_norms.unsqueeze(1) + (assignments * (dots + self.cross)).sum(1, keepdim=True)
         return GramParameters(dots, mass, norms, assignments)
 
-    def log_prob(self, parameters: GramParameters) -> Tensor:
+    def log_prob(self, parameters: GramParameters, part: slice) -> Tensor:
         # Per-class factors first: the two full-size operations are then one multiply-add.
         p = parameters
         per_dot = self.precision / p.mass
@@ -196,19 +206,31 @@ class GramParameters:
 
 @dataclass(frozen=True, kw_only=True)
 class DirectStatistics(_GaussianStatistics):
+    """Features as they came: with a million queries there is no room for a centred copy."""
+
     query: Float[Tensor, "task query feature"]
+    centre: Float[Tensor, "task 1 feature"]
     sums: Float[Tensor, "task class feature"]
 
-    def fit(self, assignments: Tensor | None) -> Tensor:
-        """θ, ``[task, class, feature]``."""
-        if assignments is None:
-            return self.sums / self.shots.unsqueeze(-1)
-        mass = (self.shots + assignments.sum(1)).unsqueeze(-1)
-        return torch.baddbmm(self.sums, assignments.mT, self.query) / mass
+    def parts(self) -> Sequence[slice]:
+        tasks, queries, features = self.query.shape
+        return parts_of(queries, tasks * self.query.element_size() * (features + 3 * self.sums.shape[1]))
 
-    def log_prob(self, parameters: Tensor) -> Tensor:
+    def centred(self, part: slice) -> Tensor:
+        return self.query[:, part] - self.centre
+
+    def fit(self, assignments: Tensor | None, assigned: Tensor | None) -> Tensor:
+        """θ, ``[task, class, feature]``."""
+        if assignments is None or assigned is None:
+            return self.sums / self.shots.unsqueeze(-1)
+        sums = self.sums
+        for part in self.parts():
+            sums = torch.baddbmm(sums, assignments[:, part].mT, self.centred(part))
+        return sums / (self.shots + assigned).unsqueeze(-1)
+
+    def log_prob(self, parameters: Tensor, part: slice) -> Tensor:
         half_norms = 0.5 * parameters.square().sum(-1).unsqueeze(1)
-        return self.precision * torch.baddbmm(half_norms, self.query, parameters.mT, beta=-1)
+        return self.precision * torch.baddbmm(half_norms, self.centred(part), parameters.mT, beta=-1)
 
     def support_fit(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
         return (parameters * self.sums).sum(-1), parameters.square().sum(-1)

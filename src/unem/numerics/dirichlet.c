@@ -205,10 +205,23 @@ static int solve_row(Row *row, int max_steps, float *log_normaliser) {
     return excess > 0.0f;
 }
 
-/* alpha and -ln B(alpha) of each row; `before...` (may be null) are the previous layer's, reused where a row has not moved.
- * Returns how many rows were capped, or -1 when there is no memory. */
-long unem_dirichlet_solve(const float *mean_log, const float *before, const float *before_alpha, const float *before_norm,
-                          float *alpha, float *log_normaliser, long rows, long dim, int max_steps, int threads) {
+/* The statistic of a row: y = (sums + product) / mass, or the product itself where there are no sums */
+static void load_statistic(Row *row, const float *restrict product, const float *restrict sums, float mass) {
+    float *restrict y = row->y;
+    if (sums == NULL) {
+        memcpy(y, product, (size_t)row->dim * sizeof(float));
+        return;
+    }
+#pragma omp simd
+    for (long i = 0; i < row->dim; i++) y[i] = (sums[i] + product[i]) / mass;
+}
+
+/* Statistic, alpha and -ln B(alpha) of each row. `before_...` (may be null) are the previous layer's, taken over where a row
+ * has not moved; where they are the output itself, such rows are left alone. Returns how many rows were capped, or -1 when
+ * there is no memory. */
+long unem_dirichlet_solve(const float *product, const float *sums, const float *mass, const float *before_y,
+                          const float *before_alpha, const float *before_norm, float *y, float *alpha, float *norm,
+                          long rows, long dim, int max_steps, int threads) {
     const size_t bytes = (size_t)dim * sizeof(float);
     long capped = 0;
     int failed = 0;
@@ -218,16 +231,18 @@ long unem_dirichlet_solve(const float *mean_log, const float *before, const floa
         failed |= !open_row(&row, dim);
 #pragma omp for schedule(dynamic, 16)
         for (long r = 0; r < rows; r++) {
-            const float *y = mean_log + r * dim;
+            const long at_row = r * dim;
             if (row.y == NULL) continue;
-            if (before != NULL && is_still(y, before + r * dim, dim)) {
-                memcpy(alpha + r * dim, before_alpha + r * dim, bytes);
-                log_normaliser[r] = before_norm[r];
-                continue;
+            load_statistic(&row, product + at_row, sums == NULL ? NULL : sums + at_row, sums == NULL ? 1.0f : mass[r]);
+            if (before_y != NULL && is_still(row.y, before_y + at_row, dim)) {
+                if (alpha == before_alpha) continue;
+                memcpy(alpha + at_row, before_alpha + at_row, bytes);
+                norm[r] = before_norm[r];
+            } else {
+                capped += solve_row(&row, max_steps, norm + r);
+                memcpy(alpha + at_row, row.alpha, bytes);
             }
-            memcpy(row.y, y, bytes);
-            capped += solve_row(&row, max_steps, log_normaliser + r);
-            memcpy(alpha + r * dim, row.alpha, bytes);
+            memcpy(y + at_row, row.y, bytes);
         }
         free(row.y);
     }

@@ -23,7 +23,7 @@ References:
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -31,24 +31,16 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from unem.numerics import backends, native, newton
+from unem.numerics.newton import Fit
 
-__all__ = ["DirichletFit", "dirichlet_mle", "dirichlet_mm"]
+__all__ = ["Fit", "dirichlet_m_step", "dirichlet_mle", "dirichlet_mm"]
 
 MM_MAX_STEPS = 1000
 MM_TEST_EVERY = 50
 MM_TOLERANCE = 1e-11
 
 
-class DirichletFit(NamedTuple):
-    """A Dirichlet law for each row, with the statistic that it fits."""
-
-    mean_log: Float[Tensor, "*rows dim"]
-    alpha: Float[Tensor, "*rows dim"]
-    log_normaliser: Float[Tensor, "*rows"]
-    """−ln B(α)."""
-
-
-def dirichlet_mle(mean_log: Float[Tensor, "*rows dim"], previous: DirichletFit | None = None) -> DirichletFit:
+def dirichlet_mle(mean_log: Float[Tensor, "*rows dim"]) -> Fit:
     r"""α that solves ``ψ(α_i) − ψ(Σα) = ȳ_i`` in each row, and −ln B(α); differentiable with respect to ȳ.
 
     With ``w = 1/ψ'(α)`` and ``A = Σα`` the inverse of the (symmetric) Hessian acts as
@@ -59,8 +51,6 @@ def dirichlet_mle(mean_log: Float[Tensor, "*rows dim"], previous: DirichletFit |
 
     Args:
         mean_log: ȳ, the mean of ln z over the samples of a class (each row strictly inside the domain, or it is floored).
-        previous: an earlier fit; in float32 its solution is taken over for the rows whose statistic did not move since.
-            Without gradient its memory is used again, so that it must not be read afterwards.
 
     Example:
         >>> import torch
@@ -69,26 +59,69 @@ def dirichlet_mle(mean_log: Float[Tensor, "*rows dim"], previous: DirichletFit |
         >>> bool((dirichlet_mle(mean_log).alpha - alpha).abs().max() < 1e-9)
         True
     """
-    alpha, log_normaliser = _MaximumLikelihood.apply(mean_log.contiguous(), previous)  # type: ignore[no-untyped-call]
-    return DirichletFit(mean_log, alpha, log_normaliser)
+    return Fit(mean_log, *_MaximumLikelihood.apply(mean_log.contiguous()))  # type: ignore[no-untyped-call]
+
+
+def dirichlet_m_step(
+    sums: Float[Tensor, "task class dim"],
+    weights: Float[Tensor, "task sample class"],
+    values: Float[Tensor, "task sample dim"],
+    mass: Float[Tensor, "task class"],
+    previous: Fit | None = None,
+) -> Fit:
+    """:func:`dirichlet_mle` of ``ȳ = (sums + weightsᵀ values) / mass``, differentiable with respect to all four.
+
+    ``previous`` is the layer before: in float32 its solution is taken over for the rows whose statistic has not moved since.
+    Without gradient its memory is used again, so that it must not be read afterwards.
+    """
+    return Fit(*_MStep.apply(sums, weights, values, mass, previous))  # type: ignore[no-untyped-call]
 
 
 class _MaximumLikelihood(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, mean_log: Tensor, previous: DirichletFit | None) -> tuple[Tensor, Tensor]:
-        detached = None if previous is None else tuple(t.detach().contiguous() for t in previous)
-        again = detached is not None and not ctx.needs_input_grad[0]
-        alpha = detached[1] if detached is not None and again else torch.empty_like(mean_log)
-        log_normaliser = _solver(mean_log).solve(mean_log, detached, alpha)
-        if ctx.needs_input_grad[0]:
-            ctx.save_for_backward(mean_log, alpha)
-        return alpha, log_normaliser
+    def forward(ctx: Any, mean_log: Tensor) -> tuple[Tensor, Tensor]:
+        fit = _empty_fit(mean_log.clone())
+        _solver(mean_log).solve(newton.Statistic(mean_log), None, fit)
+        ctx.save_for_backward(mean_log, fit.alpha)
+        return fit.alpha, fit.log_normaliser
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_alpha: Tensor, grad_norm: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, grad_alpha: Tensor, grad_norm: Tensor) -> Tensor:
         mean_log, alpha = ctx.saved_tensors
-        return _solver(mean_log).gradient(mean_log, alpha, grad_alpha, grad_norm), None
+        gradient: Tensor = _solver(mean_log).gradient(mean_log, alpha, grad_alpha, grad_norm)
+        return gradient
+
+
+class _MStep(torch.autograd.Function):
+    """Keeps ȳ and α of a layer, nothing else of their size: autograd would keep ȳ before its division too."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, sums: Tensor, weights: Tensor, values: Tensor, mass: Tensor, previous: Fit | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        product, needs_gradient = weights.mT @ values, any(ctx.needs_input_grad)
+        before = None if previous is None else Fit(*(t.detach() for t in previous))
+        fit = _empty_fit(product) if before is None or needs_gradient else before
+        _solver(product).solve(newton.Statistic(product, sums, mass), before, fit)
+        if needs_gradient:
+            ctx.save_for_backward(weights, values, mass, fit.mean_log, fit.alpha)
+            ctx.mark_non_differentiable(fit.mean_log)
+        return fit
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, _: Tensor, grad_alpha: Tensor, grad_norm: Tensor) -> tuple[Tensor | None, ...]:
+        weights, values, mass, mean_log, alpha = ctx.saved_tensors
+        grad = _solver(mean_log).gradient(mean_log, alpha, grad_alpha, grad_norm)
+        grad_mass = torch.linalg.vecdot(grad, mean_log).neg_().div_(mass)
+        grad /= mass.unsqueeze(-1)
+        grad_values = weights @ grad if ctx.needs_input_grad[2] else None
+        return grad, values @ grad.mT, grad_values, grad_mass, None
+
+
+def _empty_fit(mean_log: Tensor) -> Fit:
+    return Fit(mean_log, torch.empty_like(mean_log), mean_log.new_empty(mean_log.shape[:-1]))
 
 
 def _solver(mean_log: Tensor) -> Any:

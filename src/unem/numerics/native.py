@@ -39,28 +39,19 @@ def is_available() -> bool:
     return _library() is not None
 
 
-def solve(mean_log: Tensor, previous: tuple[Tensor, Tensor, Tensor] | None, out: Tensor) -> Tensor:
-    """Writes α of each row to ``out`` and returns −ln B(α); rows that did not move keep the ``previous`` solution."""
+def solve(statistic: newton.Statistic, previous: newton.Fit | None, fit: newton.Fit) -> None:
+    """See :func:`unem.numerics.newton.solve`."""
     library = _library()
     assert library is not None
-    log_normaliser = out.new_empty(out.shape[:-1])
-    before = (None, None, None) if previous is None else tuple(t.data_ptr() for t in previous)
-    dim = mean_log.shape[-1]
-    capped = library.unem_dirichlet_solve(
-        mean_log.data_ptr(),
-        *before,
-        out.data_ptr(),
-        log_normaliser.data_ptr(),
-        mean_log.numel() // dim,
-        dim,
-        STEPS,
-        torch.get_num_threads(),
-    )
+    product, sums, mass = statistic
+    inputs = [None if t is None else t.contiguous() for t in (product, sums, mass, *(previous or (None, None, None)))]
+    rows, dim = product.numel() // product.shape[-1], product.shape[-1]
+    pointers = [None if t is None else t.data_ptr() for t in (*inputs, *fit)]
+    capped = library.unem_dirichlet_solve(*pointers, rows, dim, STEPS, torch.get_num_threads())
     if capped < 0:
         raise MemoryError("no memory for the rows of the Dirichlet solver")
     if capped:
         warn_once(newton.CAPPED)
-    return log_normaliser
 
 
 def gradient(mean_log: Tensor, alpha: Tensor, grad_alpha: Tensor, grad_norm: Tensor) -> Tensor:
@@ -87,7 +78,7 @@ def _library() -> ctypes.CDLL | None:
 def _load(path: Path) -> ctypes.CDLL | None:
     library = ctypes.CDLL(os.fspath(path))
     pointer, long, integer = ctypes.c_void_p, ctypes.c_long, ctypes.c_int
-    library.unem_dirichlet_solve.argtypes = [pointer] * 6 + [long, long, integer, integer]
+    library.unem_dirichlet_solve.argtypes = [pointer] * 9 + [long, long, integer, integer]
     library.unem_dirichlet_gradient.argtypes = [pointer] * 5 + [long, long, integer]
     library.unem_dirichlet_solve.restype = library.unem_dirichlet_gradient.restype = long
     return library if _is_right(library) else None
@@ -98,9 +89,8 @@ def _is_right(library: ctypes.CDLL) -> bool:
     known = torch.tensor([[0.02, 0.5, 3.0, 40.0, 0.3], [2.0, 2.0, 2.0, 2.0, 2.0]], dtype=torch.float64)
     mean_log = (torch.digamma(known) - torch.digamma(known.sum(-1, keepdim=True))).float()
     alpha, norm = torch.zeros_like(mean_log), torch.zeros(2)
-    library.unem_dirichlet_solve(
-        mean_log.data_ptr(), None, None, None, alpha.data_ptr(), norm.data_ptr(), 2, 5, STEPS, 1
-    )
+    outputs = [t.data_ptr() for t in (mean_log, mean_log.clone(), alpha, norm)]
+    library.unem_dirichlet_solve(outputs[0], *[None] * 5, *outputs[1:], 2, 5, STEPS, 1)
     expected = torch.lgamma(known.sum(-1)) - torch.lgamma(known).sum(-1)
     return torch.allclose(alpha.double(), known, rtol=1e-3) and torch.allclose(norm.double(), expected, atol=1e-2)
 

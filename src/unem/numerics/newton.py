@@ -7,6 +7,7 @@ tested against it.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from torch import Tensor
 from unem.errors import warn_once
 from unem.numerics.special import digamma_trigamma
 
-__all__ = ["CAPPED", "ENOUGH_STEPS", "MAX_STEPS", "UNMOVED", "gradient", "solve"]
+__all__ = ["CAPPED", "ENOUGH_STEPS", "MAX_STEPS", "UNMOVED", "Fit", "Statistic", "gradient", "solve"]
 
 DISPERSION_FLOOR = {torch.float32: 1e-4, torch.float64: 1e-9}
 MAX_STEPS = {torch.float32: 30, torch.float64: 80}
@@ -28,33 +29,50 @@ CAPPED = (
 )
 
 
-def solve(mean_log: Tensor, previous: tuple[Tensor, Tensor, Tensor] | None, out: Tensor) -> Tensor:
-    """Writes α of each row to ``out`` and returns −ln B(α); rows that did not move keep the ``previous`` solution.
+class Statistic(NamedTuple):
+    """What a row is fitted to: ``ȳ = (sums + product) / mass``, or the product itself where there are no sums."""
 
-    ``previous`` holds the ȳ, α and −ln B(α) of the layer before; its α may be ``out`` itself. On a GPU every row is solved:
-    knowing which ones moved would need the host.
+    product: Tensor
+    sums: Tensor | None = None
+    mass: Tensor | None = None
+
+
+class Fit(NamedTuple):
+    """ȳ, α and −ln B(α) of each row."""
+
+    mean_log: Tensor
+    alpha: Tensor
+    log_normaliser: Tensor
+
+
+def solve(statistic: Statistic, previous: Fit | None, fit: Fit) -> None:
+    """Fills ``fit`` (whose ȳ may be the statistic's product); rows that did not move keep the ``previous`` solution.
+
+    Where ``fit`` is ``previous`` itself, such rows are left alone, their ȳ included. On a GPU every row is solved: knowing
+    which ones moved would need the host.
     """
-    rows, alpha = mean_log.reshape(-1, mean_log.shape[-1]), out.view(-1, out.shape[-1])
-    log_normaliser = alpha.new_empty(len(alpha))
+    product, sums, mass = statistic
+    mean_log = product if sums is None or mass is None else (sums + product) / mass.unsqueeze(-1)
+    dim = mean_log.shape[-1]
+    rows, alpha, norm = mean_log.reshape(-1, dim), fit.alpha.view(-1, dim), fit.log_normaliser.view(-1)
     if mean_log.is_cuda:
         alpha.copy_(_newton(rows))
-        log_normaliser.copy_(_log_normaliser(alpha))
+        norm.copy_(_log_normaliser(alpha))
     else:
-        moved = None
+        moved = torch.arange(len(rows))
         if previous is not None:
-            before, before_alpha, before_norm = (
-                t.reshape(log_normaliser.shape + t.shape[mean_log.ndim - 1 :]) for t in previous
-            )
-            if before_alpha.data_ptr() != alpha.data_ptr():
-                alpha.copy_(before_alpha)
-            log_normaliser.copy_(before_norm)
-            moved = ((rows - before).abs_().amax(-1) > UNMOVED[rows.dtype]).nonzero().squeeze(-1)
-        size = max(1, CHUNK // rows.shape[-1])
-        for part in torch.arange(len(rows)).split(size) if moved is None else moved.split(size):
-            if len(part):
-                solution = _newton(rows[part])
-                alpha[part], log_normaliser[part] = solution, _log_normaliser(solution)
-    return log_normaliser.view(mean_log.shape[:-1])
+            before = previous.mean_log.reshape(-1, dim)
+            moved = moved[(rows - before).abs_().amax(-1) > UNMOVED[rows.dtype]]
+            if fit.alpha is not previous.alpha:
+                fit.alpha.copy_(previous.alpha)
+                fit.log_normaliser.copy_(previous.log_normaliser)
+        for part in moved.split(max(1, CHUNK // dim)) if len(moved) else ():
+            solution = _newton(rows[part])
+            alpha[part], norm[part] = solution, _log_normaliser(solution)
+        if previous is not None and fit.mean_log is previous.mean_log:
+            fit.mean_log.view(-1, dim)[moved] = rows[moved]
+            return
+    fit.mean_log.copy_(mean_log)
 
 
 def gradient(mean_log: Tensor, alpha: Tensor, grad_alpha: Tensor, grad_norm: Tensor) -> Tensor:

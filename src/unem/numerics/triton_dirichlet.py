@@ -21,19 +21,16 @@ ELEMENTS = 512  # of a warp: sixteen a thread, so that what is computed once per
 MAX_STEPS = newton.MAX_STEPS[torch.float32]
 
 
-def solve(mean_log: Tensor, previous: tuple[Tensor, Tensor, Tensor] | None, out: Tensor) -> Tensor:
-    """Writes α of each row to ``out`` and returns −ln B(α); rows that did not move keep the ``previous`` solution."""
-    rows, dim = mean_log.numel() // mean_log.shape[-1], mean_log.shape[-1]
-    before, before_alpha, before_norm = previous or (mean_log, out, out)
-    in_place = previous is not None and before_alpha.data_ptr() == out.data_ptr()
-    norm = before_norm if in_place else out.new_empty(mean_log.shape[:-1])
-    shape = _shape(rows, dim)
+def solve(statistic: newton.Statistic, previous: newton.Fit | None, fit: newton.Fit) -> None:
+    """See :func:`unem.numerics.newton.solve`."""
+    product, sums, mass = statistic
+    rows, dim = product.numel() // product.shape[-1], product.shape[-1]
+    before, shape = previous or fit, _shape(rows, dim)
     _solve_kernel[shape["grid"]](
-        mean_log, before, before_alpha, before_norm, out, norm, rows, dim,
-        HAS_PREVIOUS=previous is not None, IN_PLACE=in_place, STEPS=MAX_STEPS, ROWS=shape["rows"], BLOCK=shape["block"],
-        num_warps=shape["warps"],
+        product, sums, mass, *before, *fit, rows, dim,
+        HAS_SUMS=sums is not None, HAS_PREVIOUS=previous is not None, IN_PLACE=before.alpha is fit.alpha,
+        STEPS=MAX_STEPS, ROWS=shape["rows"], BLOCK=shape["block"], num_warps=shape["warps"],
     )  # fmt: skip
-    return norm
 
 
 def gradient(mean_log: Tensor, alpha: Tensor, grad_alpha: Tensor, grad_norm: Tensor) -> Tensor:
@@ -102,15 +99,20 @@ def _rank_one(psi1_total, sum_w, sum_wg):
 
 @triton.jit
 def _solve_kernel(
-    mean_log, before, before_alpha, before_norm, out, out_norm, rows, dim,
-    HAS_PREVIOUS: tl.constexpr, IN_PLACE: tl.constexpr, STEPS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    product, sums, mass, before, before_alpha, before_norm, out_mean, out, out_norm, rows, dim,
+    HAS_SUMS: tl.constexpr, HAS_PREVIOUS: tl.constexpr, IN_PLACE: tl.constexpr, STEPS: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, BLOCK)
     there = (row < rows)[:, None] & (column < dim)[None, :]
     place = row.to(tl.int64)[:, None] * dim + column[None, :]
-    y = tl.load(mean_log + place, mask=there, other=-1.0)
+    mean = tl.load(product + place, mask=there, other=-1.0)
+    if HAS_SUMS:
+        mean += tl.load(sums + place, mask=there, other=0.0)
+        mean /= tl.load(mass + row, mask=row < rows, other=1.0)[:, None]
     moved = row < rows
+    y = mean
     if HAS_PREVIOUS:
         change = tl.abs(y - tl.load(before + place, mask=there, other=-1.0))
         moved &= tl.max(change, 1) > 1e-6  # newton.UNMOVED
@@ -146,6 +148,10 @@ def _solve_kernel(
         norm = _log_gamma(total) - tl.sum(tl.where(there, _log_gamma(alpha), 0.0), 1)
         tl.store(out + place, alpha, mask=there & moved[:, None])
         tl.store(out_norm + row, norm, mask=moved)
+        if IN_PLACE:
+            tl.store(out_mean + place, mean, mask=there & moved[:, None])
+    if not IN_PLACE:
+        tl.store(out_mean + place, mean, mask=there)
     if HAS_PREVIOUS and not IN_PLACE:
         still = (row < rows) & (moved == 0)
         kept = there & still[:, None]

@@ -28,10 +28,10 @@ def gram_statistics(
     shots = support_index.shape[1] // classes
     gram, cross = query.new_empty(tasks, queries, queries), query.new_empty(tasks, queries, classes)
     norms = query.new_empty(tasks, classes)
-    _gram_kernel[(tasks,)](
+    _gram_kernel[(tasks, 2)](
         query, query_index.contiguous(), support, support_index.contiguous(), gram, cross, norms,
         queries, classes,
-        FEATURES=features, SHOTS=shots, QUERIES=_block(queries), CLASSES=_block(classes), CHUNK=32, num_warps=8, num_stages=2,
+        FEATURES=features, SHOTS=shots, **_split(queries), CLASSES=_block(classes), CHUNK=32, num_warps=4, num_stages=2,
     )  # fmt: skip
     return gram, cross, norms
 
@@ -46,7 +46,7 @@ def assignments(
     numbers = _on_device((*class_balances, *temperatures), cross.device)
     _loop_kernel[(tasks,)](
         gram, cross, norms, shots.contiguous(), numbers, out, queries, classes, precision, floor,
-        LAYERS=len(class_balances), QUERIES=_block(queries), BOUND=triton.cdiv(queries, 16) * 16, CLASSES=_block(classes), CHUNK=16, num_warps=4,
+        LAYERS=len(class_balances), **_split(queries), CLASSES=_block(classes), num_warps=8,
     )  # fmt: skip
     return out
 
@@ -57,88 +57,135 @@ def _on_device(numbers: tuple[float, ...], device: torch.device) -> Tensor:
     return torch.tensor(numbers, dtype=torch.float32, device=device)
 
 
+def _split(queries: int) -> dict[str, int]:
+    """Queries as two blocks, each a power of two as Triton wants: 75 as 64 + 16 is a third of the work of 128."""
+    head = max(16, triton.next_power_of_2(queries) // 2)
+    return {"HEAD": head, "TAIL": _block(max(1, queries - head))}
+
+
 def _block(size: int) -> int:
     return max(16, triton.next_power_of_2(size))
 
 
 @triton.jit
 def _high(x):
-    """x to the precision of TF32 (10 bits of mantissa, cut): a product of two such numbers is exact."""
+    """x cut to the precision of TF32 (10 bits of mantissa): the tensor cores multiply such numbers exactly."""
     return (x.to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _centred(table, head, tail, column, in_head, in_tail, queries, FEATURES: tl.constexpr):
+    """Some columns of the queries, centred on the query mean as in the torch form, and that mean."""
+    is_feature = column < FEATURES
+    z = tl.load(table + head + column, mask=in_head & is_feature, other=0.0)
+    z_tail = tl.load(table + tail + column, mask=in_tail & is_feature, other=0.0)
+    centre = ((tl.sum(z, 0) + tl.sum(z_tail, 0)) / queries)[None, :]
+    return tl.where(in_head, z - centre, 0.0), tl.where(in_tail, z_tail - centre, 0.0), centre
 
 
 @triton.jit
 def _gram_kernel(
     query, query_index, support, support_index, gram, cross, norms, queries, classes,
-    FEATURES: tl.constexpr, SHOTS: tl.constexpr, QUERIES: tl.constexpr, CLASSES: tl.constexpr, CHUNK: tl.constexpr,
+    FEATURES: tl.constexpr, SHOTS: tl.constexpr, HEAD: tl.constexpr, TAIL: tl.constexpr, CLASSES: tl.constexpr,
+    CHUNK: tl.constexpr,
 ):  # fmt: skip
+    """Two programs a task: the products of the queries with each other, and those with the class sums."""
     task = tl.program_id(0).to(tl.int64)
-    n, k, d = tl.arange(0, QUERIES), tl.arange(0, CLASSES), tl.arange(0, CHUNK)
-    is_query, is_class = n < queries, k < classes
-    query_rows = query + tl.load(query_index + task * queries + n, mask=is_query, other=0)[:, None] * FEATURES
-    g = tl.zeros([QUERIES, QUERIES], tl.float32)
-    h = tl.zeros([QUERIES, CLASSES], tl.float32)
-    r = tl.zeros([CLASSES], tl.float32)
-    for start in range(0, FEATURES, CHUNK):
-        is_feature = (start + d < FEATURES)[None, :]
-        z = tl.load(query_rows + start + d[None, :], mask=is_query[:, None] & is_feature, other=0.0)
-        # Centred on the query mean, as in the torch form.
-        centre = tl.sum(z, 0) / queries
-        z = tl.where(is_query[:, None], z - centre[None, :], 0.0)
-        sums = tl.zeros([CLASSES, CHUNK], tl.float32)
-        for shot in tl.static_range(SHOTS):
-            index = tl.load(support_index + (task * classes + k) * SHOTS + shot, mask=is_class, other=0)
-            rows = support + index[:, None] * FEATURES + start + d[None, :]
-            sums += tl.load(rows, mask=is_class[:, None] & is_feature, other=0.0)
-        sums = tl.where(is_class[:, None] & is_feature, sums - SHOTS * centre[None, :], 0.0)
-        r += tl.sum(sums * sums, 1)
-        g = tl.dot(z, tl.trans(z), g, input_precision="tf32x3")
-        h = tl.dot(z, tl.trans(sums), h, input_precision="tf32x3")
-    inside = is_query[:, None] & is_query[None, :]
-    place = (task * queries + n)[:, None] * queries + n[None, :]
-    tl.store(gram + place, g, mask=inside)
-    place = (task * queries + n)[:, None] * classes + k[None, :]
-    tl.store(cross + place, h, mask=is_query[:, None] & is_class[None, :])
-    tl.store(norms + task * classes + k, r, mask=is_class)
+    n, m, k, d = tl.arange(0, HEAD), HEAD + tl.arange(0, TAIL), tl.arange(0, CLASSES), tl.arange(0, CHUNK)
+    in_head, in_tail = (n < queries)[:, None], (m < queries)[:, None]
+    query_index += task * queries
+    head = tl.load(query_index + n, mask=n < queries, other=0).to(tl.int32)[:, None] * FEATURES
+    tail = tl.load(query_index + m, mask=m < queries, other=0).to(tl.int32)[:, None] * FEATURES
+    if tl.program_id(1) == 0:
+        g = tl.zeros([HEAD, HEAD], tl.float32)
+        g_low = tl.zeros([HEAD, HEAD], tl.float32)
+        g_side = tl.zeros([HEAD, TAIL], tl.float32)
+        g_tail = tl.zeros([TAIL, TAIL], tl.float32)
+        for start in range(0, FEATURES, CHUNK):
+            z, z_tail, centre = _centred(query, head, tail, start + d[None, :], in_head, in_tail, queries, FEATURES)
+            # z zᵀ = hi hiᵀ + lo hiᵀ + (lo hiᵀ)ᵀ up to lo loᵀ: symmetry saves one of the three passes.
+            high = _high(z)
+            across, across_tail = tl.trans(high), tl.trans(z_tail)
+            g = tl.dot(high, across, g, input_precision="tf32")
+            g_low = tl.dot(z - high, across, g_low, input_precision="tf32")
+            g_side = tl.dot(z, across_tail, g_side, input_precision="tf32x3")
+            g_tail = tl.dot(z_tail, across_tail, g_tail, input_precision="tf32x3")
+        g += g_low + tl.trans(g_low)
+        gram += task * queries * queries
+        tl.store(gram + n[:, None] * queries + n[None, :], g, mask=in_head & (n < queries)[None, :])
+        tl.store(gram + n[:, None] * queries + m[None, :], g_side, mask=in_head & (m < queries)[None, :])
+        tl.store(gram + m[:, None] * queries + n[None, :], tl.trans(g_side), mask=in_tail & (n < queries)[None, :])
+        tl.store(gram + m[:, None] * queries + m[None, :], g_tail, mask=in_tail & (m < queries)[None, :])
+    else:
+        is_class = (k < classes)[:, None]
+        support_index += task * classes * SHOTS
+        h = tl.zeros([HEAD, CLASSES], tl.float32)
+        h_tail = tl.zeros([TAIL, CLASSES], tl.float32)
+        r = tl.zeros([CLASSES], tl.float32)
+        for start in range(0, FEATURES, CHUNK):
+            column = start + d[None, :]
+            z, z_tail, centre = _centred(query, head, tail, column, in_head, in_tail, queries, FEATURES)
+            sums = tl.zeros([CLASSES, CHUNK], tl.float32)
+            for shot in tl.static_range(SHOTS):
+                index = tl.load(support_index + k * SHOTS + shot, mask=k < classes, other=0).to(tl.int32)
+                place = index[:, None] * FEATURES + column
+                sums += tl.load(support + place, mask=is_class & (column < FEATURES), other=0.0)
+            sums = tl.where(is_class, sums - SHOTS * centre, 0.0)
+            r += tl.sum(sums * sums, 1)
+            across_sums = tl.trans(sums)
+            h = tl.dot(z, across_sums, h, input_precision="tf32x3")
+            h_tail = tl.dot(z_tail, across_sums, h_tail, input_precision="tf32x3")
+        cross += task * queries * classes
+        tl.store(cross + n[:, None] * classes + k[None, :], h, mask=in_head & (k < classes)[None, :])
+        tl.store(cross + m[:, None] * classes + k[None, :], h_tail, mask=in_tail & (k < classes)[None, :])
+        tl.store(norms + task * classes + k, r, mask=k < classes)
+
+
+@triton.jit
+def _softmax(logits, is_class, is_query):
+    logits = tl.where(is_class, logits, float("-inf"))
+    u = tl.exp(logits - tl.max(logits, 1)[:, None])
+    return tl.where(is_query, u / tl.sum(u, 1)[:, None], 0.0)
 
 
 @triton.jit
 def _loop_kernel(
     gram, cross, norms, shots, numbers, out, queries, classes, precision, floor,
-    LAYERS: tl.constexpr, QUERIES: tl.constexpr, BOUND: tl.constexpr, CLASSES: tl.constexpr, CHUNK: tl.constexpr,
+    LAYERS: tl.constexpr, HEAD: tl.constexpr, TAIL: tl.constexpr, CLASSES: tl.constexpr,
 ):  # fmt: skip
     task = tl.program_id(0).to(tl.int64)
-    n, k = tl.arange(0, QUERIES), tl.arange(0, CLASSES)
-    is_query, is_class = n < queries, k < classes
-    inside = is_query[:, None] & is_class[None, :]
-    place = (task * queries + n)[:, None] * classes + k[None, :]
-    h = tl.load(cross + place, mask=inside, other=0.0)
-    support = tl.load(shots + task * classes + k, mask=is_class, other=1.0)
-    r = tl.load(norms + task * classes + k, mask=is_class, other=0.0)
-    dots, mass, squares = h, support, r
+    n, m, k = tl.arange(0, HEAD), HEAD + tl.arange(0, TAIL), tl.arange(0, CLASSES)
+    in_head, in_tail, is_class = (n < queries)[:, None], (m < queries)[:, None], (k < classes)[None, :]
+    gram += task * queries * queries
+    g = tl.load(gram + n[:, None] * queries + n[None, :], mask=in_head & (n < queries)[None, :], other=0.0)
+    g_side = tl.load(gram + n[:, None] * queries + m[None, :], mask=in_head & (m < queries)[None, :], other=0.0)
+    g_back = tl.load(gram + m[:, None] * queries + n[None, :], mask=in_tail & (n < queries)[None, :], other=0.0)
+    g_tail = tl.load(gram + m[:, None] * queries + m[None, :], mask=in_tail & (m < queries)[None, :], other=0.0)
+    place, place_tail = n[:, None] * classes + k[None, :], m[:, None] * classes + k[None, :]
+    cross += task * queries * classes
+    out += task * queries * classes
+    h = tl.load(cross + place, mask=in_head & is_class, other=0.0)
+    h_tail = tl.load(cross + place_tail, mask=in_tail & is_class, other=0.0)
+    support = tl.load(shots + task * classes + k, mask=k < classes, other=1.0)
+    r = tl.load(norms + task * classes + k, mask=k < classes, other=0.0)
+    dots, dots_tail, mass, squares = h, h_tail, support, r
     balance = tl.zeros([CLASSES], tl.float32)
-    u = tl.zeros([QUERIES, CLASSES], tl.float32)
+    u = tl.zeros([HEAD, CLASSES], tl.float32)
+    u_tail = tl.zeros([TAIL, CLASSES], tl.float32)
     for layer in range(LAYERS):
-        per_dot = precision / mass
-        logits = dots * per_dot[None, :] + (balance - 0.5 * per_dot * squares / mass)[None, :]
-        logits = tl.where(is_class[None, :], logits / tl.load(numbers + LAYERS + layer), float("-inf"))
-        u = tl.exp(logits - tl.max(logits, 1)[:, None])
-        u = tl.where(is_query[:, None], u / tl.sum(u, 1)[:, None], 0.0)
+        per_temperature = 1.0 / tl.load(numbers + LAYERS + layer)
+        per_dot = per_temperature * precision / mass
+        bias = (per_temperature * balance - 0.5 * per_dot * squares / mass)[None, :]
+        u = _softmax(dots * per_dot[None, :] + bias, is_class, in_head)
+        u_tail = _softmax(dots_tail * per_dot[None, :] + bias, is_class, in_tail)
         if layer + 1 < LAYERS:
-            assigned = tl.sum(u, 0)
+            assigned = tl.sum(u, 0) + tl.sum(u_tail, 0)
             mass = support + assigned
-            # u goes through memory: the product needs its rows in chunks, and the whole of G would not fit the registers.
-            tl.store(out + place, u, mask=inside)
-            tl.debug_barrier()
-            dots = h
-            for start in range(0, BOUND, CHUNK):
-                m = start + tl.arange(0, CHUNK)
-                columns = (task * queries + n)[:, None] * queries + m[None, :]
-                g = tl.load(gram + columns, mask=is_query[:, None] & (m < queries)[None, :], other=0.0)
-                rows = (task * queries + m)[:, None] * classes + k[None, :]
-                part = tl.load(out + rows, mask=(m < queries)[:, None] & is_class[None, :], other=0.0)
-                dots = tl.dot(g, part, dots, input_precision="tf32x3")
-            tl.debug_barrier()
-            squares = r + tl.sum(u * (dots + h), 0)
+            dots = tl.dot(g, u, h, input_precision="ieee")
+            dots = tl.dot(g_side, u_tail, dots, input_precision="ieee")
+            dots_tail = tl.dot(g_back, u, h_tail, input_precision="ieee")
+            dots_tail = tl.dot(g_tail, u_tail, dots_tail, input_precision="ieee")
+            squares = r + tl.sum(u * (dots + h), 0) + tl.sum(u_tail * (dots_tail + h_tail), 0)
             balance = tl.load(numbers + layer + 1) * tl.log(assigned / queries + floor)
-    tl.store(out + place, u, mask=inside)
+    tl.store(out + place, u, mask=in_head & is_class)
+    tl.store(out + place_tail, u_tail, mask=in_tail & is_class)
