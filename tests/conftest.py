@@ -8,7 +8,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
 
-CHECKED = ["unem.gem", "unem.classmodels", "unem.numerics", "unem.unrolled", "unem.drawing", "unem.evaluation.metrics"]
+CHECKED = ["unem.gem", "unem.classmodels", "unem.unrolled", "unem.drawing", "unem.task", "unem.evaluation.metrics"]
+CHECKED += [f"unem.numerics.{name}" for name in ("dirichlet", "newton", "permutation", "special")]  # not the kernels
 install_import_hook(CHECKED, "beartype.beartype")
 
 import torch  # noqa: E402

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 import unem
+from conftest import shared_files
 from unem.drawing import TaskSource
+from unem.numerics import backends
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 
@@ -99,3 +101,85 @@ def test_training_on_the_gpu(law, tmp_path):
     path = tmp_path / "c.safetensors"
     unem.train(features(), law, PROTOCOL, **run, device="cuda", checkpoint=path)
     assert unem.train(features(), law, PROTOCOL, **run, device="cuda", checkpoint=path).provenance["epochs"] == 3
+
+
+@pytest.mark.parametrize("law", LAWS[:2], ids=str)
+@pytest.mark.parametrize("queries", [40, 300])
+def test_kernels_and_plain_torch_agree(law, queries):
+    schedule = unem.Schedule((1.0, 3.0, 2.0), (1.5, 1.2, 1.0), 8.0 if law.name == "dirichlet" else 2.0)
+    protocol = unem.Protocol(shots=3, effective_classes=6, queries=queries)
+    task, _ = TaskSource(protocol, features(), inputs=law.inputs, device="cuda").batch(0, 20)
+    with backends.plain_torch():
+        plain = unem.gem(task, law, schedule).probabilities
+    torch.testing.assert_close(unem.gem(task, law, schedule).probabilities, plain, rtol=0, atol=2e-3)
+
+
+@pytest.mark.parametrize("law", LAWS[:2], ids=str)
+def test_the_loop_never_asks_the_host(law):
+    schedule = unem.Schedule((1.0, 3.0, 2.0), (1.5, 1.2, 1.0), 8.0 if law.name == "dirichlet" else 2.0)
+    source = TaskSource(PROTOCOL, features(), inputs=law.inputs, device="cuda")
+    task, _ = source.batch(0, 20)
+    unem.gem(task, law, schedule)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        unem.gem(source.batch(20, 20)[0], law, schedule)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("name", ["em-gaussian", "paddle", "em-dirichlet"])
+def test_recorded_graphs_repeat_the_method(name):
+    method = unem.create(name)
+    graphed = unem.GraphedMethod(method)
+    source = TaskSource(PROTOCOL, features(), inputs=method.inputs, device="cuda")
+    for first in (0, 20, 40):  # other tasks of one size, then tasks that are tensors
+        task, _ = source.batch(first, 20)
+        expected = method.predict(task).probabilities
+        torch.testing.assert_close(graphed.predict(task).probabilities, expected, rtol=0, atol=1e-5)
+    assert len(graphed._graphs) == 1
+    dense = task.with_features(task.support.clone(), task.query.clone())
+    torch.testing.assert_close(graphed.predict(dense).probabilities, expected, rtol=0, atol=1e-5)
+    assert len(graphed._graphs) == 2
+
+
+@pytest.mark.parametrize("method", ["em-gaussian", "em-dirichlet", "hard-em-dirichlet"])
+def test_small_batches_give_the_same_evaluation(method):
+    whole, small = (
+        unem.evaluate(method, features(), PROTOCOL, tasks=60, device="cuda", batch_size=b) for b in (60, 10)
+    )
+    assert small.accuracy == pytest.approx(whole.accuracy, abs=0.05)
+    assert small.calibration_error == pytest.approx(whole.calibration_error, abs=0.05)
+
+
+@pytest.mark.parametrize("law", LAWS[:2], ids=str)
+def test_recorded_steps_learn_what_plain_ones_learn(law, monkeypatch):
+    run = {"tasks": 45, "epochs": 4, "batch_size": 10, "validation_tasks": 20, "device": "cuda"}
+    recorded = unem.train(features(), law, PROTOCOL, **run)
+    monkeypatch.setattr("unem.training._Replayed", lambda function: function)
+    plain = unem.train(features(), law, PROTOCOL, **run)
+    assert recorded.class_balances == pytest.approx(plain.class_balances, rel=2e-3)
+    assert recorded.temperatures == pytest.approx(plain.temperatures, rel=2e-3)
+
+
+def test_very_many_queries():
+    g = torch.Generator(device="cuda").manual_seed(0)
+    labels = torch.arange(10, device="cuda").repeat_interleave(5)
+    truth = torch.randint(10, (60_000,), device="cuda", generator=g)
+    support, query = (
+        3 * torch.eye(10, 64, device="cuda")[y] + torch.randn(len(y), 64, device="cuda") for y in (labels, truth)
+    )
+    for law, scale in ((unem.Gaussian(), 1.0), (unem.Dirichlet(), 1.0)):
+        found = unem.gem(unem.Task(support, labels, query), law, unem.Schedule(1.0, 1.0, scale))
+        assert (found.labels == truth).float().mean() > 0.8
+
+
+@pytest.mark.parametrize("path", shared_files("parity/*.pt"), ids=lambda p: p.stem)
+def test_published_outputs_on_the_gpu(path):
+    from test_parity import configuration, load
+
+    expected = load(path)["outputs"]["u64"]
+    if expected is None:
+        pytest.skip("the published code was not run in float64 here")
+    task, law, schedule = configuration(load(path), torch.float64)
+    found = unem.gem(task.to("cuda"), law, schedule).probabilities
+    torch.testing.assert_close(found.cpu(), expected, rtol=0, atol=1e-8)

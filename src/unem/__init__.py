@@ -18,6 +18,7 @@ from unem.errors import InputError, UnemWarning
 from unem.evaluation import Evaluation, evaluate
 from unem.features import FeatureSet
 from unem.gem import Trace, gem
+from unem.graphs import GraphedMethod
 from unem.methods import GEMMethod, Method, create, list_methods, method_info, register
 from unem.presets import list_presets, load_schedule, preset
 from unem.sampling import Protocol, Sampler
@@ -35,6 +36,7 @@ __all__ = [
     "FeatureSet",
     "GEMMethod",
     "Gaussian",
+    "GraphedMethod",
     "InputError",
     "Method",
     "Prediction",

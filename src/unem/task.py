@@ -147,7 +147,7 @@ class Task:
         self.num_classes, self.single, self.even_shots = num_classes, single, even_shots
         return self
 
-    def _like(self, support: Rows, labels: Tensor, query: Rows) -> Task:
+    def like(self, support: Rows, labels: Tensor, query: Rows) -> Task:
         """The same kind of task with other tensors, which are known to be good."""
         new = object.__new__(Task)
         return new._set(support, labels, query, self.num_classes, single=self.single, even_shots=self.even_shots)
@@ -218,12 +218,12 @@ class Task:
 
     def with_features(self, support: Tensor, query: Tensor) -> Task:
         """The same task on transformed features."""
-        return self._like(Rows(support), self.support_labels, Rows(query))
+        return self.like(Rows(support), self.support_labels, Rows(query))
 
     def to(self, *args: Any, **kwargs: Any) -> Task:
         """Move or convert the features as :meth:`torch.Tensor.to` does; labels follow the device."""
         support, query = self.support.to(*args, **kwargs), self.query.to(*args, **kwargs)
-        return self._like(Rows(support), self.support_labels.to(support.device), Rows(query))
+        return self.like(Rows(support), self.support_labels.to(support.device), Rows(query))
 
     def __getitem__(self, index: int | slice | Tensor) -> Task:
         """Some of the tasks, still as a batch.
@@ -238,7 +238,7 @@ class Task:
             if not -len(self) <= index < len(self):
                 raise IndexError(f"task {index} of {len(self)}")
             index = slice(index % len(self), index % len(self) + 1)
-        return self._like(self.support_rows[index], self.support_labels[index], self.query_rows[index])
+        return self.like(self.support_rows[index], self.support_labels[index], self.query_rows[index])
 
     @staticmethod
     def stack(tasks: Sequence[Task]) -> Task:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +22,7 @@ from unem.classmodels.base import ClassModel
 from unem.drawing import TaskSource
 from unem.errors import InputError
 from unem.features.store import FeatureSet
+from unem.graphs import Graph
 from unem.resources import tasks_per_batch
 from unem.sampling import Protocol
 from unem.schedule import Schedule
@@ -253,8 +254,12 @@ class _Run:
         held_out = TaskSource(protocol, features, query, seed=seed ^ HELD_OUT_SEED, inputs=law.inputs, device=device)
         self.validation = _Tasks(law, held_out, config.validation_tasks, self.chunk)
         self.model = UNEM(law, self.start, learn=config.learn, constraints=config.constraints).to(device)
-        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=config.learning_rate)
-        self.device = device
+        self.device = torch.device(device)
+        on_gpu = self.device.type == "cuda"
+        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=config.learning_rate, fused=on_gpu)
+        for parameter in self.model.parameters():
+            parameter.grad = torch.zeros_like(parameter)  # once: recorded steps add to it where it is
+        self.accumulate = _Replayed(self._accumulate) if on_gpu and law.tasks_are_independent else self._accumulate
         self.settings = {
             "trained_on": features.name if query is None else f"{features.name} (support), {query.name} (query)",
             "digest": features.digest,
@@ -272,11 +277,17 @@ class _Run:
     def epoch(self, state: _State) -> Epoch:
         generator = torch.Generator().manual_seed((self.seed + 7919 * state.epoch) % 2**63)
         order = torch.randperm(self.config.tasks, generator=generator)
-        steps = order.split(self.config.batch_size or self.config.tasks)
-        total_loss, total_hits = 0.0, 0.0
+        steps = order.to(self.device).split(self.config.batch_size or self.config.tasks)
+        total = torch.zeros(2, dtype=torch.float64, device=self.device)
         for number, batch in enumerate(steps):
-            loss, hits = self._step(batch, state.epoch * len(steps) + number, len(steps))
-            total_loss, total_hits = total_loss + loss * len(batch), total_hits + hits * len(batch)
+            total += len(batch) * self._step(batch, state.epoch * len(steps) + number, len(steps))
+        loss, accuracy = (
+            total / self.config.tasks
+        ).tolist()  # the only time in an epoch that the host waits for the device
+        if not math.isfinite(loss):
+            raise InputError(
+                "training diverged: the loss is not a finite number; use a lower learning rate or other start values"
+            )
         validation_loss, validation_accuracy = self._validate()
         score = (validation_accuracy, -validation_loss)
         kept = score > state.best_score or self.config.validation_tasks == 0
@@ -285,8 +296,8 @@ class _Run:
             state.best = self.values()
         epoch = Epoch(
             number=state.epoch + 1,
-            loss=total_loss / self.config.tasks,
-            accuracy=total_hits / self.config.tasks,
+            loss=loss,
+            accuracy=accuracy,
             validation_loss=validation_loss,
             validation_accuracy=validation_accuracy,
             kept=kept,
@@ -295,26 +306,32 @@ class _Run:
         state.epoch += 1
         return epoch
 
-    def _step(self, batch: Int[Tensor, " task"], step: int, steps_per_epoch: int) -> tuple[float, float]:
+    def _step(self, batch: Int[Tensor, " task"], step: int, steps_per_epoch: int) -> Tensor:
         """One Adam step; a batch too large for memory is taken in chunks whose gradients add up."""
         for group in self.optimiser.param_groups:
             group["lr"] = self.config.rate(step, steps_per_epoch)
-        self.optimiser.zero_grad()
-        total_loss, total_hits = 0.0, 0.0
-        for statistics, labels in self.training.chunks(batch):
-            log_u = self.model(statistics)
-            loss = self._loss(log_u, labels)
-            if not torch.isfinite(loss):
-                raise InputError(
-                    "training diverged: the loss is not a finite number; use a lower learning rate or other start values"
-                )
-            (loss * (len(labels) / len(batch))).backward()
-            total_loss += loss.item() * len(labels) / len(batch)
-            total_hits += _accuracy(log_u, labels) * len(labels) / len(batch)
+        self.optimiser.zero_grad(set_to_none=False)
+        total = torch.zeros(2, dtype=torch.float64, device=self.device)
+        for rows in batch.split(self.training.chunk):
+            share = len(rows) / len(batch)
+            total += share * self.accumulate(rows, torch.full((), share, device=self.device))
         if self.config.clip:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
         self.optimiser.step()
-        return total_loss, total_hits
+        return total
+
+    def _accumulate(self, rows: Int[Tensor, " task"], share: Float[Tensor, ""]) -> Tensor:
+        """Add the gradient of some tasks, times their share of the batch; returns their loss and accuracy."""
+        statistics, labels = self.training.statistics(rows)
+        log_u = self.model(statistics)
+        loss = self._loss(log_u, labels)
+        parameters = list(self.model.parameters())
+        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            if gradient is not None:  # else without influence: λ of the first Gaussian layer, if it is the only one
+                assert parameter.grad is not None
+                parameter.grad.addcmul_(gradient, share)
+        return torch.stack([loss.detach().double(), _accuracy(log_u, labels)])
 
     def _loss(self, log_u: Float[Tensor, "task query class"], labels: Int[Tensor, "task query"]) -> Tensor:
         log_u = log_u.flatten(0, 1)
@@ -326,12 +343,13 @@ class _Run:
     def _validate(self) -> tuple[float, float]:
         if self.config.validation_tasks == 0:
             return math.nan, math.nan
-        loss, hits = 0.0, 0.0
-        for statistics, labels in self.validation.chunks(torch.arange(self.config.validation_tasks)):
+        total = torch.zeros(2, dtype=torch.float64, device=self.device)
+        for rows in torch.arange(self.config.validation_tasks, device=self.device).split(self.validation.chunk):
+            statistics, labels = self.validation.statistics(rows)
             log_u = self.model(statistics)
-            share = len(labels) / self.config.validation_tasks
-            loss, hits = loss + self._loss(log_u, labels).item() * share, hits + _accuracy(log_u, labels) * share
-        return loss, hits
+            total += len(rows) * torch.stack([self._loss(log_u, labels).double(), _accuracy(log_u, labels)])
+        loss, accuracy = (total / self.config.validation_tasks).tolist()
+        return loss, accuracy
 
     def values(self) -> dict[str, Tensor]:
         """The present parameters."""
@@ -401,7 +419,8 @@ class _Run:
                 if f"adam.step.{name}" not in tensors:
                     continue
                 moments = {key: tensors[f"adam.{key}.{name}"] for key in ("exp_avg", "exp_avg_sq", "step")}
-                self.optimiser.state[parameter] = moments | {"step": moments["step"].cpu()}
+                step = moments["step"].to(parameter.device if self.device.type == "cuda" else "cpu")
+                self.optimiser.state[parameter] = moments | {"step": step}
         return _State(
             epoch=header["epoch"],
             best={k: tensors[f"best.{k}"] for k in self.model.raw},
@@ -418,23 +437,21 @@ class _Tasks:
         self.draw = source.draw(0, count)
         self.kept: Any = None
         if count:
-            first = law.prepare(source.gather(self._rows(torch.arange(1))))
+            device = self.draw.query_labels.device
+            first = self._prepare(torch.arange(1, device=device))
             if law.worth_keeping and first.num_bytes() * count <= KEEP_BYTES:
-                self.kept = _concatenate([self._prepare(rows) for rows in torch.arange(count).split(self.chunk)])
+                tasks = torch.arange(count, device=device).split(self.chunk)
+                self.kept = _concatenate([self._prepare(rows) for rows in tasks])
 
-    def chunks(self, batch: Int[Tensor, " task"]) -> Iterator[tuple[Any, Int[Tensor, "task query"]]]:
-        for rows in batch.split(self.chunk):
-            rows = rows.to(self.draw.query_labels.device)
-            statistics = self._prepare(rows) if self.kept is None else self.kept[rows]
-            yield statistics, self.draw.query_labels[rows]
+    def statistics(self, rows: Int[Tensor, " task"]) -> tuple[Any, Int[Tensor, "task query"]]:
+        """Statistics of some of the tasks, and the classes of their queries."""
+        return self._prepare(rows) if self.kept is None else self.kept[rows], self.draw.query_labels[rows]
 
     def _prepare(self, rows: Tensor) -> Any:
         return self.law.prepare(self.source.gather(self._rows(rows)))
 
     def _rows(self, rows: Tensor) -> Any:
-        return type(self.draw)(
-            *(getattr(self.draw, f.name)[rows.to(self.draw.query_labels.device)] for f in fields(self.draw))
-        )
+        return type(self.draw)(*(getattr(self.draw, f.name)[rows] for f in fields(self.draw)))
 
 
 def _concatenate(parts: Sequence[Any]) -> Any:
@@ -444,8 +461,27 @@ def _concatenate(parts: Sequence[Any]) -> Any:
     return type(parts[0])(**{f.name: join([getattr(p, f.name) for p in parts]) for f in fields(parts[0])})
 
 
-def _accuracy(log_u: Tensor, labels: Tensor) -> float:
-    return 100 * (log_u.argmax(-1) == labels).double().mean().item()
+def _accuracy(log_u: Tensor, labels: Tensor) -> Tensor:
+    return 100 * (log_u.argmax(-1) == labels).double().mean()
+
+
+class _Replayed:
+    """A step on a GPU, recorded as a graph for each size of batch that comes up a third time."""
+
+    def __init__(self, function: Callable[[Tensor, Tensor], Tensor]) -> None:
+        self.function = function
+        self.uses: dict[int, int] = {}
+        self.graphs: dict[int, Graph] = {}
+
+    def __call__(self, rows: Tensor, share: Tensor) -> Tensor:
+        size = len(rows)
+        self.uses[size] = self.uses.get(size, 0) + 1
+        if size not in self.graphs:
+            if self.uses[size] < 3:
+                return self.function(rows, share)
+            # Recording runs the step a few times: with a share of zero it adds nothing to the gradients.
+            self.graphs[size] = Graph(self.function, rows, torch.zeros_like(share))
+        return self.graphs[size](rows, share)
 
 
 def initial_schedule(law: ClassModel, features: FeatureSet, protocol: Protocol, config: TrainingConfig) -> Schedule:

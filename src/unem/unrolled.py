@@ -116,6 +116,11 @@ class UNEM(nn.Module):
     name = property(lambda self: f"unem-{self.law.name}")
     inputs = property(lambda self: self.law.inputs)
 
+    @property
+    def capturable(self) -> bool:
+        """Whether it may be recorded as a CUDA graph: parameters would have to be read by the host."""
+        return self.law.tasks_are_independent and len(self.raw) == 0
+
     def describe(self) -> dict[str, Any]:
         """What determines its predictions, as plain values."""
         return {"law": repr(self.law), "schedule": self.schedule().to_dict()}

@@ -128,7 +128,8 @@ def _log_probabilities(task: Task, scale: Scale) -> tuple[Rows, Rows]:
     def log_z(similarities: Tensor) -> Tensor:
         """ln(softmax(T_z · similarities) + 1e-15), without leaving the logarithmic domain."""
         log_z = torch.log_softmax(scale * similarities, -1)
-        return torch.logaddexp(log_z, log_z.new_tensor(LOG_FLOOR))
+        floor = torch.full((), LOG_FLOOR, dtype=log_z.dtype, device=log_z.device)
+        return torch.logaddexp(log_z, floor)
 
     support, query = task.support_rows.map(log_z), task.query_rows
     if query.index is not None and query.table is task.support_rows.table and support.index is not None:

@@ -31,11 +31,11 @@ class CalibrationBins:
         self.sums = torch.zeros(3, bins, dtype=torch.float64)  # count, confidence, correct
 
     def add(self, confidence: Float[Tensor, ...], correct: Bool[Tensor, ...]) -> None:
-        confidence = confidence.flatten().double().cpu()
+        confidence = confidence.flatten().double()
         # Bins are (low, high]; a confidence on an edge belongs below it.
         column = (confidence * self.bins).ceil().long().sub(1).clamp(0, self.bins - 1)
-        rows = torch.stack([torch.ones_like(confidence), confidence, correct.flatten().double().cpu()])
-        self.sums.index_add_(1, column, rows)
+        rows = torch.stack([torch.ones_like(confidence), confidence, correct.flatten().double()])
+        self.sums = self.sums.to(confidence.device).index_add_(1, column, rows)  # stays there: the host is not asked
 
     def error(self) -> float:
         """Σ_b (n_b/N) |accuracy_b − confidence_b|."""

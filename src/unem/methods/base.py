@@ -21,7 +21,8 @@ __all__ = ["GEMMethod", "Method", "MethodInfo", "create", "create_for", "list_me
 class Method(Protocol):
     """Anything that can be compared: it sees support, support labels and queries, never the query labels.
 
-    A method may also have ``describe()``, which returns what determines its predictions as plain values for result rows.
+    A method may also have ``describe()``, which returns what determines its predictions as plain values for result rows, and
+    ``capturable``, true when it never asks the host for a value, so that a GPU can replay it as a graph.
     """
 
     @property
@@ -57,6 +58,11 @@ class GEMMethod:
     @property
     def inputs(self) -> Literal["features", "similarities"]:
         return self.law.inputs
+
+    @property
+    def capturable(self) -> bool:
+        """Whether it may be recorded as a CUDA graph (the published iterations ask the host when to stop)."""
+        return self.law.tasks_are_independent
 
     def describe(self) -> dict[str, Any]:
         """What determines its predictions, as plain values."""

@@ -88,9 +88,9 @@ def _is_right(library: ctypes.CDLL) -> bool:
     """A few known rows: a compiler that breaks the arithmetic must not go unnoticed."""
     known = torch.tensor([[0.02, 0.5, 3.0, 40.0, 0.3], [2.0, 2.0, 2.0, 2.0, 2.0]], dtype=torch.float64)
     mean_log = (torch.digamma(known) - torch.digamma(known.sum(-1, keepdim=True))).float()
-    alpha, norm = torch.zeros_like(mean_log), torch.zeros(2)
-    outputs = [t.data_ptr() for t in (mean_log, mean_log.clone(), alpha, norm)]
-    library.unem_dirichlet_solve(outputs[0], *[None] * 5, *outputs[1:], 2, 5, STEPS, 1)
+    copy, alpha, norm = torch.empty_like(mean_log), torch.zeros_like(mean_log), torch.zeros(2)
+    outputs = [t.data_ptr() for t in (copy, alpha, norm)]
+    library.unem_dirichlet_solve(mean_log.data_ptr(), *[None] * 5, *outputs, 2, 5, STEPS, 1)
     expected = torch.lgamma(known.sum(-1)) - torch.lgamma(known).sum(-1)
     return torch.allclose(alpha.double(), known, rtol=1e-3) and torch.allclose(norm.double(), expected, atol=1e-2)
 
