@@ -102,8 +102,8 @@ class Dirichlet(ClassModel):
         return torch.baddbmm(parameters.log_normaliser.unsqueeze(1), log_query, parameters.alpha.mT)
 
     def query_parts(self, statistics: ScaledDirichlet) -> Sequence[slice]:
-        tasks, queries, _ = statistics.log_query.shape
-        return parts_of(queries, tasks * 4 * statistics.log_query.element_size() * statistics.num_classes)
+        log_query = statistics.log_query
+        return parts_of(log_query.shape[1], 4 * log_query.element_size() * statistics.num_classes)
 
     def negative_log_likelihood(self, statistics: ScaledDirichlet, parameters: Fit, assignments: Tensor) -> Tensor:
         s, p = statistics, parameters

@@ -213,8 +213,8 @@ class DirectStatistics(_GaussianStatistics):
     sums: Float[Tensor, "task class feature"]
 
     def parts(self) -> Sequence[slice]:
-        tasks, queries, features = self.query.shape
-        return parts_of(queries, tasks * self.query.element_size() * (features + 3 * self.sums.shape[1]))
+        _, queries, features = self.query.shape
+        return parts_of(queries, self.query.element_size() * (features + 3 * self.sums.shape[1]))
 
     def centred(self, part: slice) -> Tensor:
         return self.query[:, part] - self.centre

@@ -17,7 +17,7 @@ from unem.numerics import newton
 
 __all__ = ["gradient", "solve"]
 
-ELEMENTS = 512  # of a warp: sixteen a thread, so that what is computed once per row and thread weighs little
+ELEMENTS = 128  # of a warp; measured: more leave too few warps to hide what each waits for
 MAX_STEPS = newton.MAX_STEPS[torch.float32]
 
 
@@ -114,7 +114,7 @@ def _solve_kernel(
     moved = row < rows
     y = mean
     if HAS_PREVIOUS:
-        change = tl.abs(y - tl.load(before + place, mask=there, other=-1.0))
+        change = tl.where(there, tl.abs(y - tl.load(before + place, mask=there, other=-1.0)), 0.0)
         moved &= tl.max(change, 1) > 1e-6  # newton.UNMOVED
     if tl.max(moved.to(tl.int32), 0) > 0:
         p, excess = _excess(y, there, 1.00005e-4)
