@@ -30,7 +30,9 @@ from unem.benchmark import (
     Machine,
     Mode,
     compare,
+    compiled_forms,
     growth,
+    many_queries,
     pipeline,
     thread_scaling,
     write_csv,
@@ -59,17 +61,25 @@ class Size:
 
 
 SIZES = (
-    Size("gaussian", 20, 512, 5, cpu=(20, 4), cuda=(8000, 200), quick=True),
-    Size("gaussian", 160, 640, 5, cpu=(4, 2), cuda=(1000, 50)),
-    Size("gaussian", 160, 640, 20, cpu=(4, 2), cuda=(1000, 50)),
+    Size("gaussian", 20, 512, 5, cpu=(100, 4), cuda=(32000, 200), quick=True),
+    Size("gaussian", 160, 640, 5, cpu=(16, 2), cuda=(2000, 50)),
+    Size("gaussian", 160, 640, 20, cpu=(16, 2), cuda=(2000, 50)),
     Size("gaussian", 20, 512, 5, cpu=(4, 1), cuda=(500, 20), queries=1000),
-    Size("dirichlet", 10, 10, 4, cpu=(8, 8), cuda=(8000, 200), quick=True),
-    Size("dirichlet", 47, 47, 4, cpu=(8, 4), cuda=(4000, 100), quick=True),
-    Size("dirichlet", 100, 100, 4, cpu=(4, 2), cuda=(2000, 50), quick=True),
-    Size("dirichlet", 196, 196, 4, cpu=(4, 1), cuda=(1000, 20)),
-    Size("dirichlet", 397, 397, 4, cpu=(2, 1), cuda=(500, 2)),
-    Size("dirichlet", 1000, 1000, 4, cpu=(1, 1), cuda=(100, 1)),
+    Size("dirichlet", 10, 10, 4, cpu=(64, 8), cuda=(32000, 200), quick=True),
+    Size("dirichlet", 47, 47, 4, cpu=(32, 4), cuda=(8000, 100), quick=True),
+    Size("dirichlet", 100, 100, 4, cpu=(16, 2), cuda=(4000, 50), quick=True),
+    Size("dirichlet", 196, 196, 4, cpu=(8, 1), cuda=(1000, 20)),
+    Size("dirichlet", 397, 397, 4, cpu=(4, 1), cuda=(500, 2)),
+    Size("dirichlet", 1000, 1000, 4, cpu=(2, 1), cuda=(200, 1)),
     Size("dirichlet", 100, 100, 4, cpu=(2, 1), cuda=(500, 10), queries=1000),
+)
+
+COMPILED = (
+    Case("gaussian", 20, 512, 5),
+    Case("gaussian", 160, 640, 5),
+    Case("dirichlet", 47, 47, 4, tasks=32),
+    Case("dirichlet", 100, 100, 4, tasks=16),
+    Case("dirichlet", 397, 397, 4, tasks=4),
 )
 
 GROWTH: dict[str, dict[str, tuple[int, ...]]] = {
@@ -110,6 +120,13 @@ def measurements(machine: Machine, quick: bool) -> Iterator[tuple[str, Measureme
     if machine.threads > 1 and not cuda:
         for case in (Case("gaussian", 160, 640, 5, tasks=4), Case("dirichlet", 100, 100, 4, tasks=4)):
             yield f"{case.name} threads", partial(thread_scaling, case, "forward", machine, budget=2.0)
+    for case in COMPILED:
+        if cuda or case.law == "dirichlet":
+            case = replace(case, tasks=100 if cuda else case.tasks)
+            yield f"{case.name} compiled", partial(compiled_forms, case, machine, budget=1.0 if quick else 3.0)
+    for queries in (10_000,) if quick else (10_000, 100_000, 1_000_000):
+        for case in (Case("gaussian", 100, 512, 5, queries), Case("dirichlet", 100, 100, 4, queries)):
+            yield f"{case.name} queries", partial(many_queries, case, machine)
     many = 50 if cuda else 1  # small batches would measure the launches
     for case in (Case("gaussian", 40, 256, 5, tasks=10 * many), Case("dirichlet", 100, 100, 4, tasks=4 * many)):
         for variable, values in GROWTH[case.law].items():

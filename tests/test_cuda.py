@@ -161,16 +161,14 @@ def test_recorded_steps_learn_what_plain_ones_learn(law, monkeypatch):
     assert recorded.temperatures == pytest.approx(plain.temperatures, rel=2e-3)
 
 
-def test_very_many_queries():
-    g = torch.Generator(device="cuda").manual_seed(0)
-    labels = torch.arange(10, device="cuda").repeat_interleave(5)
-    truth = torch.randint(10, (60_000,), device="cuda", generator=g)
-    support, query = (
-        3 * torch.eye(10, 64, device="cuda")[y] + torch.randn(len(y), 64, device="cuda") for y in (labels, truth)
-    )
-    for law, scale in ((unem.Gaussian(), 1.0), (unem.Dirichlet(), 1.0)):
-        found = unem.gem(unem.Task(support, labels, query), law, unem.Schedule(1.0, 1.0, scale))
-        assert (found.labels == truth).float().mean() > 0.8
+@pytest.mark.parametrize("law", LAWS[:2], ids=str)
+def test_very_many_queries(law):
+    labels = torch.arange(10).repeat_interleave(5)
+    support, query = (torch.eye(10)[y] + 0.3 * torch.randn(len(y), 10) for y in (labels, torch.randint(10, (60_000,))))
+    schedule = unem.Schedule((1.0, 2.0), (2.0, 1.5), 3.0)
+    here = unem.gem(unem.Task(support, labels, query), law, schedule).probabilities
+    there = unem.gem(unem.Task(support.cuda(), labels.cuda(), query.cuda()), law, schedule).probabilities
+    torch.testing.assert_close(there.cpu(), here, rtol=0, atol=2e-3)
 
 
 @pytest.mark.parametrize("path", shared_files("parity/*.pt"), ids=lambda p: p.stem)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import reference
 import unem
+from unem.task import Rows
 
 
 def one_by_one(task, reference_gem, classes, **kwargs):
@@ -273,3 +274,58 @@ def test_a_single_task_needs_no_batch_dimension():
 def test_schedule_of_another_law_is_refused():
     with pytest.raises(unem.InputError, match="meant for the dirichlet law"):
         unem.gem(reference.random_task(), unem.Gaussian(), unem.Schedule(law="dirichlet"))
+
+
+@pytest.mark.parametrize("law", [unem.Gaussian(form="direct"), unem.Dirichlet(), unem.Dirichlet(solver="mm")], ids=str)
+@pytest.mark.parametrize("temperature", [1.5, 0.0])
+def test_queries_in_parts_give_the_same(law, temperature, monkeypatch):
+    task = reference.random_task(tasks=2, queries=57, similarities=law.name == "dirichlet")
+    schedule = unem.Schedule((1.0, 2.0, 1.5), temperature, 12.0 if law.name == "dirichlet" else 1.0)
+    whole = unem.gem(task, law, schedule).probabilities
+    parts = []
+    original = type(law).log_prob
+    monkeypatch.setattr(type(law), "log_prob", lambda *a: parts.append(a[-1]) or original(*a))
+    monkeypatch.setattr("unem.classmodels.base.PART_BYTES", 1024)
+    torch.testing.assert_close(unem.gem(task, law, schedule).probabilities, whole, rtol=0, atol=1e-12)
+    assert len(parts) > 2 * len(schedule.class_balances)  # it was cut, and every part was asked for
+
+
+def test_the_form_follows_the_number_of_queries():
+    few, many = (reference.random_task(tasks=1, classes=4, queries=q, features=8) for q in (60, 700))
+    assert type(unem.Gaussian().prepare(few)).__name__ == "GramStatistics"
+    assert type(unem.Gaussian().prepare(many)).__name__ == "DirectStatistics"
+    schedule = unem.Schedule((1.0, 2.0, 1.5), 1.2)
+    direct, gram = (unem.gem(many, unem.Gaussian(form=f), schedule).probabilities for f in ("auto", "gram"))
+    torch.testing.assert_close(direct, gram, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("law", [unem.Gaussian(), unem.Dirichlet()], ids=str)
+def test_a_batch_too_large_for_memory_is_cut(law, monkeypatch):
+    task = reference.random_task(tasks=7, similarities=law.name == "dirichlet")
+    schedule = unem.Schedule((1.0, 2.0), 1.2, 12.0 if law.name == "dirichlet" else 1.0)
+    whole = unem.gem(task, law, schedule).probabilities
+    monkeypatch.setattr("unem.resources.CPU_BUDGET", 1)
+    torch.testing.assert_close(unem.gem(task, law, schedule).probabilities, whole, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("law", [unem.Gaussian(), unem.Dirichlet()], ids=str)
+def test_drawn_tasks_are_the_tasks_they_stand_for(law):
+    g = torch.Generator().manual_seed(0)
+    table = torch.rand(50, 6, generator=g, dtype=torch.float64)
+    support, query = torch.randint(50, (3, 6 * 2), generator=g), torch.randint(50, (3, 20), generator=g)
+    drawn = unem.Task.drawn(Rows(table, support), Rows(table, query), 6)
+    labels = torch.arange(6).repeat_interleave(2).expand(3, -1)
+    same = unem.Task(table[support], labels, table[query])
+    schedule = unem.Schedule((1.0, 2.0), 1.2, 5.0)
+    expected = unem.gem(same, law, schedule).probabilities
+    torch.testing.assert_close(unem.gem(drawn, law, schedule).probabilities, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(unem.gem(drawn[1:], law, schedule).probabilities, expected[1:], rtol=0, atol=1e-12)
+    torch.testing.assert_close(drawn.shots, same.shots)
+    torch.testing.assert_close(drawn.class_sums(drawn.support_rows), same.sum_by_class(same.support))
+
+
+def test_gradients_reach_the_features():
+    task = reference.random_task(tasks=1)
+    query = task.query.clone().requires_grad_()
+    u = unem.gem(task.with_features(task.support, query), unem.Gaussian(), unem.Schedule(1.0, 1.5)).probabilities
+    assert torch.autograd.grad(u[..., 0].sum(), query)[0].abs().max() > 0

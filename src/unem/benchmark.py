@@ -49,10 +49,13 @@ from unem.drawing import TaskSource
 from unem.evaluation import evaluate
 from unem.features import FeatureSet
 from unem.gem import gem
+from unem.graphs import GraphedMethod
+from unem.methods.base import GEMMethod
+from unem.numerics.backends import plain_torch
 from unem.resources import PeakMemory
-from unem.sampling import Protocol
+from unem.sampling import Draw, Protocol
 from unem.schedule import Schedule
-from unem.task import Task
+from unem.task import Rows, Task
 from unem.training import TrainingConfig, train
 from unem.unrolled import LEARNABLE, UNEM
 
@@ -63,11 +66,13 @@ __all__ = [
     "Machine",
     "Mode",
     "compare",
+    "compiled_forms",
     "fitted_exponent",
     "growth",
     "interleave",
     "least_work",
     "library_call",
+    "many_queries",
     "pipeline",
     "summary",
     "thread_scaling",
@@ -121,17 +126,18 @@ class Case:
     def make(self, device: str, seed: int = 0) -> tuple[Task, Tensor]:
         """Tasks and the classes of their queries, of which few are present: clusters, or cosines to class texts."""
         generator = torch.Generator(device).manual_seed(seed)
+        table = _feature_table(self, device, generator)
+        images = len(table) // self.classes
         present = min(EFFECTIVE_CLASSES, self.classes)
         order = torch.rand(self.tasks, self.classes, device=device, generator=generator).argsort(1)
         drawn = torch.randint(present, (self.tasks, self.queries), device=device, generator=generator)
         truth = order.gather(1, drawn)
         labels = torch.arange(self.classes, device=device).repeat_interleave(self.shots).expand(self.tasks, -1)
-        centres, noise = _centres(self, device, generator)
         support, query = (
-            torch.randn(*y.shape, self.features, device=device, generator=generator).mul_(noise).add_(centres[y])
+            Rows(table, images * y + torch.randint(images, y.shape, device=device, generator=generator))
             for y in (labels, truth)
         )
-        return Task(support, labels, query, num_classes=self.classes, validate=False), truth
+        return Task.drawn(support, query, self.classes), truth
 
     def class_model(self) -> ClassModel:
         return by_name(self.law)
@@ -142,11 +148,20 @@ class Case:
         return Schedule((beta,) * self.layers, (1.3,) * self.layers, scale, law=self.law)
 
 
-def _centres(case: Case, device: str, generator: torch.Generator) -> tuple[Tensor, float]:
-    """Class centres and the noise around them: at T_z = 30 these cosines give z as CLIP's do."""
+def _feature_table(case: Case, device: str, generator: torch.Generator) -> Tensor:
+    """Images ordered by class, as many of each as a benchmark has (600), or as fit in a table of 200 MB.
+
+    Clusters for the Gaussian law; for the Dirichlet law cosines that at T_z = 30 give z as CLIP's do.
+    """
+    images = max(2 * case.shots, min(600, 50_000_000 // (case.classes * case.features)))
+    labels = torch.arange(case.classes, device=device).repeat_interleave(images)
+    table = torch.randn(len(labels), case.features, device=device, generator=generator)
     if case.law == "gaussian":
-        return 0.25 * torch.randn(case.classes, case.features, device=device, generator=generator), 1.0
-    return 0.2 + 0.06 * torch.eye(case.classes, case.features, device=device), 0.03
+        centres = torch.randn(case.classes, case.features, device=device, generator=generator)
+        return table.add_(centres.mul_(0.25)[labels])
+    table.mul_(0.03).add_(0.2)
+    table[torch.arange(len(labels), device=device), labels] += 0.06
+    return table
 
 
 def library_call(case: Case, mode: Mode, device: str) -> Callable[[], object]:
@@ -444,7 +459,7 @@ def pipeline(
         count = batch or case.tasks
         draw, note = source.draw(0, count), f"batch of {batch}" if batch else "the library's batch"
         yield timed("draw", lambda count=count: source.draw(0, count), count, f"batch of {count}")  # type: ignore[misc]
-        yield timed("gather", lambda draw=draw: source.gather(draw), count, f"batch of {count}")  # type: ignore[misc]
+        yield timed("gather", lambda draw=draw: _gathered(source, draw), count, f"batch of {count}")  # type: ignore[misc]
 
         def evaluation(size: int | None = batch or None) -> object:
             return evaluate(method, features, protocol, tasks=case.tasks, device=device, batch_size=size)
@@ -457,13 +472,16 @@ def pipeline(
     yield training
 
 
+def _gathered(source: TaskSource, draw: Draw) -> tuple[Tensor, Tensor]:
+    """Copies of the samples; the laws do without most of them."""
+    task = source.gather(draw)
+    return task.support, task.query
+
+
 def _feature_set(case: Case) -> FeatureSet:
-    """Enough images of each class for the protocol, drawn as the case's tasks are."""
-    per_class = case.shots + 2 * math.ceil(case.queries / min(EFFECTIVE_CLASSES, case.classes))
-    generator = torch.Generator().manual_seed(0)
-    labels = torch.arange(case.classes).repeat_interleave(per_class)
-    centres, noise = _centres(case, "cpu", generator)
-    table = torch.randn(len(labels), case.features, generator=generator).mul_(noise).add_(centres[labels])
+    """The case's table, with its labels."""
+    table = _feature_table(case, "cpu", torch.Generator().manual_seed(0))
+    labels = torch.arange(case.classes).repeat_interleave(len(table) // case.classes)
     kind: Literal["embeddings", "similarities"] = "embeddings" if case.law == "gaussian" else "similarities"
     return FeatureSet(table, labels, kind=kind, name=case.name)
 
@@ -484,6 +502,45 @@ def thread_scaling(case: Case, mode: Mode, machine: Machine, *, budget: float = 
     measured = interleave(contenders, machine.device, budget)
     row = _row(machine, kind="threads", mode=mode, **_case_columns(case), **_own_columns(measured["all"]))
     return row | _against_columns(name, case.tasks, measured[name], measured["all"])
+
+
+def compiled_forms(case: Case, machine: Machine, *, budget: float = 3.0) -> Row:
+    """The compiled forms (and on a GPU a recorded graph) against plain torch, operation by operation."""
+    task, _ = case.make(machine.device)
+    method = GEMMethod("gem", case.class_model(), case.schedule())
+    graphed = GraphedMethod(method)
+
+    def plain() -> None:
+        with plain_torch():
+            method.predict(task)
+
+    name = "plain"
+    contenders = {"unem": Contender(lambda: graphed.predict(task), case.tasks), name: Contender(plain, case.tasks)}
+    measured = interleave(contenders, machine.device, budget)
+    note = f"batch of {case.tasks}" + (", graph" if torch.device(machine.device).type == "cuda" else "")
+    row = _row(
+        machine, kind="compiled", mode="forward", note=note, **_case_columns(case), **_own_columns(measured["unem"])
+    )
+    return row | _against_columns(name, case.tasks, measured[name], measured["unem"])
+
+
+def many_queries(case: Case, machine: Machine) -> Row:
+    """One task with very many queries, once: features given as tensors, all checks included, memory beyond the features."""
+    generator = torch.Generator(machine.device).manual_seed(0)
+    task, _ = replace(case, tasks=1, queries=1).make(machine.device)
+    rows = task.support_rows.table
+    picked = torch.randint(len(rows), (case.queries,), device=machine.device, generator=generator)
+    support, labels, query = task.support[0].clone(), task.support_labels[0], rows[picked]
+    del task, rows, picked
+    law, schedule = case.class_model(), case.schedule()
+    seconds, peak = _watched(lambda: gem(Task(support, labels, query), law, schedule), machine.device)
+    note = f"features {query.nbytes / 1e6:.0f} MB, beyond them {peak / 1e6:.0f} MB"
+    return _row(machine, kind="queries", mode="forward", note=note, **_case_columns(case)) | {
+        "rounds": 1,
+        "ms_per_task": 1000 * seconds,
+        "tasks_per_s": 1 / seconds,
+        "mb_per_task": peak / 1e6,
+    }
 
 
 @contextmanager

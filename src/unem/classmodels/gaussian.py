@@ -74,9 +74,10 @@ class Gaussian(ClassModel):
         table = task.query_rows.table
         if task.even_shots is None or task.even_shots > 32 or self._is_direct(task) or not backends.has_triton(table):
             return False
-        from unem.numerics.triton_gaussian import MAX_CLASSES, MAX_QUERIES
+        from unem.numerics.triton_gaussian import MAX_CLASSES, MAX_ELEMENTS, MAX_QUERIES
 
-        return task.num_queries <= MAX_QUERIES and task.num_classes <= MAX_CLASSES
+        elements = max(table.numel(), task.support_rows.table.numel())
+        return task.num_queries <= MAX_QUERIES and task.num_classes <= MAX_CLASSES and elements <= MAX_ELEMENTS
 
     def _prepared_by_kernel(self, task: Task) -> GramStatistics:
         from unem.numerics.triton_gaussian import gram_statistics

@@ -1,8 +1,9 @@
 """The Gaussian law as two GPU kernels, one program per task: Gram matrices straight from the feature tables, and the loop.
 
 For tasks of the usual size (up to 128 queries and 64 classes) everything between the features and the assignments stays on
-the chip. The formulas are those of :class:`unem.classmodels.Gaussian`, whose torch form is the oracle of the tests; products
-use the tensor cores with three TF32 passes, which is float32's precision.
+the chip. The formulas are those of :class:`unem.classmodels.Gaussian`, whose torch form is the oracle of the tests. The Gram
+matrices use the tensor cores with three TF32 passes, which is float32's precision; the loop's small products are faster
+without them.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-__all__ = ["MAX_CLASSES", "MAX_QUERIES", "assignments", "gram_statistics"]
+__all__ = ["MAX_CLASSES", "MAX_ELEMENTS", "MAX_QUERIES", "assignments", "gram_statistics"]
 
-MAX_QUERIES, MAX_CLASSES = 128, 64
+MAX_QUERIES, MAX_CLASSES, MAX_ELEMENTS = 128, 64, 2**31 - 1  # of a table, whose rows are found by 32-bit offsets
+FEWER_REGISTERS = {} if torch.version.hip else {"maxnreg": 80}  # a third program fits a multiprocessor: 8 % faster
 
 
 def gram_statistics(
@@ -28,10 +30,10 @@ def gram_statistics(
     shots = support_index.shape[1] // classes
     gram, cross = query.new_empty(tasks, queries, queries), query.new_empty(tasks, queries, classes)
     norms = query.new_empty(tasks, classes)
-    _gram_kernel[(tasks, 2)](
+    _gram_kernel[(tasks,)](
         query, query_index.contiguous(), support, support_index.contiguous(), gram, cross, norms,
         queries, classes,
-        FEATURES=features, SHOTS=shots, **_split(queries), CLASSES=_block(classes), CHUNK=32, num_warps=4, num_stages=2,
+        FEATURES=features, SHOTS=shots, **_split(queries), CLASSES=_block(classes), CHUNK=32, num_warps=4,
     )  # fmt: skip
     return gram, cross, norms
 
@@ -46,7 +48,7 @@ def assignments(
     numbers = _on_device((*class_balances, *temperatures), cross.device)
     _loop_kernel[(tasks,)](
         gram, cross, norms, shots.contiguous(), numbers, out, queries, classes, precision, floor,
-        LAYERS=len(class_balances), **_split(queries), CLASSES=_block(classes), num_warps=8,
+        LAYERS=len(class_balances), **_split(queries), CLASSES=_block(classes), num_warps=8, **FEWER_REGISTERS,
     )  # fmt: skip
     return out
 
@@ -68,77 +70,55 @@ def _block(size: int) -> int:
 
 
 @triton.jit
-def _high(x):
-    """x cut to the precision of TF32 (10 bits of mantissa): the tensor cores multiply such numbers exactly."""
-    return (x.to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def _centred(table, head, tail, column, in_head, in_tail, queries, FEATURES: tl.constexpr):
-    """Some columns of the queries, centred on the query mean as in the torch form, and that mean."""
-    is_feature = column < FEATURES
-    z = tl.load(table + head + column, mask=in_head & is_feature, other=0.0)
-    z_tail = tl.load(table + tail + column, mask=in_tail & is_feature, other=0.0)
-    centre = ((tl.sum(z, 0) + tl.sum(z_tail, 0)) / queries)[None, :]
-    return tl.where(in_head, z - centre, 0.0), tl.where(in_tail, z_tail - centre, 0.0), centre
-
-
-@triton.jit
 def _gram_kernel(
     query, query_index, support, support_index, gram, cross, norms, queries, classes,
     FEATURES: tl.constexpr, SHOTS: tl.constexpr, HEAD: tl.constexpr, TAIL: tl.constexpr, CLASSES: tl.constexpr,
     CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """Two programs a task: the products of the queries with each other, and those with the class sums."""
     task = tl.program_id(0).to(tl.int64)
     n, m, k, d = tl.arange(0, HEAD), HEAD + tl.arange(0, TAIL), tl.arange(0, CLASSES), tl.arange(0, CHUNK)
-    in_head, in_tail = (n < queries)[:, None], (m < queries)[:, None]
+    in_head, in_tail, is_class = (n < queries)[:, None], (m < queries)[:, None], (k < classes)[:, None]
     query_index += task * queries
+    support_index += task * classes * SHOTS
     head = tl.load(query_index + n, mask=n < queries, other=0).to(tl.int32)[:, None] * FEATURES
     tail = tl.load(query_index + m, mask=m < queries, other=0).to(tl.int32)[:, None] * FEATURES
-    if tl.program_id(1) == 0:
-        g = tl.zeros([HEAD, HEAD], tl.float32)
-        g_low = tl.zeros([HEAD, HEAD], tl.float32)
-        g_side = tl.zeros([HEAD, TAIL], tl.float32)
-        g_tail = tl.zeros([TAIL, TAIL], tl.float32)
-        for start in range(0, FEATURES, CHUNK):
-            z, z_tail, centre = _centred(query, head, tail, start + d[None, :], in_head, in_tail, queries, FEATURES)
-            # z zᵀ = hi hiᵀ + lo hiᵀ + (lo hiᵀ)ᵀ up to lo loᵀ: symmetry saves one of the three passes.
-            high = _high(z)
-            across, across_tail = tl.trans(high), tl.trans(z_tail)
-            g = tl.dot(high, across, g, input_precision="tf32")
-            g_low = tl.dot(z - high, across, g_low, input_precision="tf32")
-            g_side = tl.dot(z, across_tail, g_side, input_precision="tf32x3")
-            g_tail = tl.dot(z_tail, across_tail, g_tail, input_precision="tf32x3")
-        g += g_low + tl.trans(g_low)
-        gram += task * queries * queries
-        tl.store(gram + n[:, None] * queries + n[None, :], g, mask=in_head & (n < queries)[None, :])
-        tl.store(gram + n[:, None] * queries + m[None, :], g_side, mask=in_head & (m < queries)[None, :])
-        tl.store(gram + m[:, None] * queries + n[None, :], tl.trans(g_side), mask=in_tail & (n < queries)[None, :])
-        tl.store(gram + m[:, None] * queries + m[None, :], g_tail, mask=in_tail & (m < queries)[None, :])
-    else:
-        is_class = (k < classes)[:, None]
-        support_index += task * classes * SHOTS
-        h = tl.zeros([HEAD, CLASSES], tl.float32)
-        h_tail = tl.zeros([TAIL, CLASSES], tl.float32)
-        r = tl.zeros([CLASSES], tl.float32)
-        for start in range(0, FEATURES, CHUNK):
-            column = start + d[None, :]
-            z, z_tail, centre = _centred(query, head, tail, column, in_head, in_tail, queries, FEATURES)
-            sums = tl.zeros([CLASSES, CHUNK], tl.float32)
-            for shot in tl.static_range(SHOTS):
-                index = tl.load(support_index + k * SHOTS + shot, mask=k < classes, other=0).to(tl.int32)
-                place = index[:, None] * FEATURES + column
-                sums += tl.load(support + place, mask=is_class & (column < FEATURES), other=0.0)
-            sums = tl.where(is_class, sums - SHOTS * centre, 0.0)
-            r += tl.sum(sums * sums, 1)
-            across_sums = tl.trans(sums)
-            h = tl.dot(z, across_sums, h, input_precision="tf32x3")
-            h_tail = tl.dot(z_tail, across_sums, h_tail, input_precision="tf32x3")
-        cross += task * queries * classes
-        tl.store(cross + n[:, None] * classes + k[None, :], h, mask=in_head & (k < classes)[None, :])
-        tl.store(cross + m[:, None] * classes + k[None, :], h_tail, mask=in_tail & (k < classes)[None, :])
-        tl.store(norms + task * classes + k, r, mask=k < classes)
+    g = tl.zeros([HEAD, HEAD], tl.float32)
+    g_side = tl.zeros([HEAD, TAIL], tl.float32)
+    g_tail = tl.zeros([TAIL, TAIL], tl.float32)
+    h = tl.zeros([HEAD, CLASSES], tl.float32)
+    h_tail = tl.zeros([TAIL, CLASSES], tl.float32)
+    r = tl.zeros([CLASSES], tl.float32)
+    for start in range(0, FEATURES, CHUNK):
+        column = start + d[None, :]
+        is_feature = column < FEATURES
+        z = tl.load(query + head + column, mask=in_head & is_feature, other=0.0)
+        z_tail = tl.load(query + tail + column, mask=in_tail & is_feature, other=0.0)
+        sums = tl.zeros([CLASSES, CHUNK], tl.float32)
+        for shot in range(SHOTS):
+            index = tl.load(support_index + k * SHOTS + shot, mask=k < classes, other=0).to(tl.int32)
+            sums += tl.load(support + index[:, None] * FEATURES + column, mask=is_class & is_feature, other=0.0)
+        # Centred on the query mean, as in the torch form.
+        centre = ((tl.sum(z, 0) + tl.sum(z_tail, 0)) / queries)[None, :]
+        z = tl.where(in_head, z - centre, 0.0)
+        z_tail = tl.where(in_tail, z_tail - centre, 0.0)
+        sums = tl.where(is_class, sums - SHOTS * centre, 0.0)
+        r += tl.sum(sums * sums, 1)
+        across, across_tail, across_sums = tl.trans(z), tl.trans(z_tail), tl.trans(sums)
+        g = tl.dot(z, across, g, input_precision="tf32x3")
+        g_side = tl.dot(z, across_tail, g_side, input_precision="tf32x3")
+        g_tail = tl.dot(z_tail, across_tail, g_tail, input_precision="tf32x3")
+        h = tl.dot(z, across_sums, h, input_precision="tf32x3")
+        h_tail = tl.dot(z_tail, across_sums, h_tail, input_precision="tf32x3")
+    gram += task * queries * queries
+    side = in_head & (m < queries)[None, :]
+    tl.store(gram + n[:, None] * queries + n[None, :], g, mask=in_head & (n < queries)[None, :])
+    tl.store(gram + n[:, None] * queries + m[None, :], g_side, mask=side)
+    tl.store(gram + m[None, :] * queries + n[:, None], g_side, mask=side)
+    tl.store(gram + m[:, None] * queries + m[None, :], g_tail, mask=in_tail & (m < queries)[None, :])
+    cross += task * queries * classes
+    tl.store(cross + n[:, None] * classes + k[None, :], h, mask=in_head & (k < classes)[None, :])
+    tl.store(cross + m[:, None] * classes + k[None, :], h_tail, mask=in_tail & (k < classes)[None, :])
+    tl.store(norms + task * classes + k, r, mask=k < classes)
 
 
 @triton.jit
