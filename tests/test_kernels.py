@@ -83,7 +83,8 @@ def tables(classes, queries, features, shots, tasks=3):
 
 
 @pytest.mark.parametrize(
-    ("classes", "queries", "features", "shots"), [(20, 75, 512, 5), (5, 16, 40, 1), (33, 128, 70, 2), (2, 3, 5, 4)]
+    ("classes", "queries", "features", "shots"),
+    [(20, 75, 512, 5), (5, 16, 40, 1), (64, 80, 70, 2), (30, 96, 32, 3), (50, 40, 33, 1), (2, 3, 5, 4)],
 )
 def test_gaussian_kernels(classes, queries, features, shots):
     task, law = tables(classes, queries, features, shots), unem.Gaussian(form="gram")

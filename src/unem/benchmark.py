@@ -533,6 +533,8 @@ def many_queries(case: Case, machine: Machine) -> Row:
     support, labels, query = task.support[0].clone(), task.support_labels[0], rows[picked]
     del task, rows, picked
     law, schedule = case.class_model(), case.schedule()
+    if torch.device(machine.device).type == "cuda":
+        gem(Task(support, labels, query[:1000]), law, schedule)  # kernels are compiled at their first call
     seconds, peak = _watched(lambda: gem(Task(support, labels, query), law, schedule), machine.device)
     note = f"features {query.nbytes / 1e6:.0f} MB, beyond them {peak / 1e6:.0f} MB"
     return _row(machine, kind="queries", mode="forward", note=note, **_case_columns(case)) | {

@@ -130,6 +130,10 @@ class Draw:
     query_index: Int[Tensor, "task query"]
     query_labels: Int[Tensor, "task query"]
 
+    def __getitem__(self, tasks: Any) -> Draw:
+        """Some of the tasks."""
+        return Draw(*(getattr(self, f)[tasks] for f in self.__dataclass_fields__))
+
     def to(self, device: torch.device | str) -> Draw:
         return Draw(*(getattr(self, f).to(device) for f in self.__dataclass_fields__))
 

@@ -448,10 +448,7 @@ class _Tasks:
         return self._prepare(rows) if self.kept is None else self.kept[rows], self.draw.query_labels[rows]
 
     def _prepare(self, rows: Tensor) -> Any:
-        return self.law.prepare(self.source.gather(self._rows(rows)))
-
-    def _rows(self, rows: Tensor) -> Any:
-        return type(self.draw)(*(getattr(self.draw, f.name)[rows] for f in fields(self.draw)))
+        return self.law.prepare(self.source.gather(self.draw[rows]))
 
 
 def _concatenate(parts: Sequence[Any]) -> Any:

@@ -74,10 +74,10 @@ class Gaussian(ClassModel):
         table = task.query_rows.table
         if task.even_shots is None or task.even_shots > 32 or self._is_direct(task) or not backends.has_triton(table):
             return False
-        from unem.numerics.triton_gaussian import MAX_CLASSES, MAX_ELEMENTS, MAX_QUERIES
+        from unem.numerics.triton_gaussian import MAX_ELEMENTS, fits
 
         elements = max(table.numel(), task.support_rows.table.numel())
-        return task.num_queries <= MAX_QUERIES and task.num_classes <= MAX_CLASSES and elements <= MAX_ELEMENTS
+        return fits(task.num_queries, task.num_classes) and elements <= MAX_ELEMENTS
 
     def _prepared_by_kernel(self, task: Task) -> GramStatistics:
         from unem.numerics.triton_gaussian import gram_statistics
@@ -91,9 +91,9 @@ class Gaussian(ClassModel):
         s = statistics
         if not (isinstance(s, GramStatistics) and backends.has_triton(s.gram)) or min(temperatures) <= 0:
             return None
-        from unem.numerics.triton_gaussian import MAX_CLASSES, MAX_QUERIES, assignments
+        from unem.numerics.triton_gaussian import assignments, fits
 
-        if s.cross.shape[1] > MAX_QUERIES or s.cross.shape[2] > MAX_CLASSES:
+        if not fits(*s.cross.shape[1:]):
             return None
         return assignments(
             s.gram,

@@ -1,6 +1,6 @@
 """The Gaussian law as two GPU kernels, one program per task: Gram matrices straight from the feature tables, and the loop.
 
-For tasks of the usual size (up to 128 queries and 64 classes) everything between the features and the assignments stays on
+For tasks of the usual size (up to 96 queries, up to 64 classes) everything between the features and the assignments stays on
 the chip. The formulas are those of :class:`unem.classmodels.Gaussian`, whose torch form is the oracle of the tests. The Gram
 matrices use the tensor cores with three TF32 passes, which is float32's precision; the loop's small products are faster
 without them.
@@ -16,10 +16,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-__all__ = ["MAX_CLASSES", "MAX_ELEMENTS", "MAX_QUERIES", "assignments", "gram_statistics"]
+__all__ = ["MAX_ELEMENTS", "assignments", "fits", "gram_statistics"]
 
-MAX_QUERIES, MAX_CLASSES, MAX_ELEMENTS = 128, 64, 2**31 - 1  # of a table, whose rows are found by 32-bit offsets
-FEWER_REGISTERS = {} if torch.version.hip else {"maxnreg": 80}  # a third program fits a multiprocessor: 8 % faster
+MAX_ELEMENTS = 2**31 - 1  # of a table, whose rows are found by 32-bit offsets
 
 
 def gram_statistics(
@@ -48,7 +47,7 @@ def assignments(
     numbers = _on_device((*class_balances, *temperatures), cross.device)
     _loop_kernel[(tasks,)](
         gram, cross, norms, shots.contiguous(), numbers, out, queries, classes, precision, floor,
-        LAYERS=len(class_balances), **_split(queries), CLASSES=_block(classes), num_warps=8, **FEWER_REGISTERS,
+        LAYERS=len(class_balances), **_split(queries), CLASSES=_block(classes), **_loop_options(queries, classes),
     )  # fmt: skip
     return out
 
@@ -59,10 +58,22 @@ def _on_device(numbers: tuple[float, ...], device: torch.device) -> Tensor:
     return torch.tensor(numbers, dtype=torch.float32, device=device)
 
 
+def fits(queries: int, classes: int) -> bool:
+    """Whether a task is small enough: beyond these sizes registers run out, and torch's own products win."""
+    return queries <= 96 and classes <= (64 if queries <= 80 else 32)
+
+
 def _split(queries: int) -> dict[str, int]:
     """Queries as two blocks, each a power of two as Triton wants: 75 as 64 + 16 is a third of the work of 128."""
-    head = max(16, triton.next_power_of_2(queries) // 2)
-    return {"HEAD": head, "TAIL": _block(max(1, queries - head))}
+    return {"HEAD": 32 if queries <= 48 else 64, "TAIL": 16 if queries <= 80 else 32}
+
+
+def _loop_options(queries: int, classes: int) -> dict[str, int]:
+    """Warps that leave each thread few enough numbers; measured, as is the cap that lets a third program share an SM."""
+    if classes > 32 or queries > 80:
+        return {"num_warps": 16}
+    fewer_registers = queries > 48 and classes > 16 and not torch.version.hip
+    return {"num_warps": 8, **({"maxnreg": 80} if fewer_registers else {})}
 
 
 def _block(size: int) -> int:
