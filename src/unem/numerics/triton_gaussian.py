@@ -18,6 +18,7 @@ from torch import Tensor
 
 __all__ = ["MAX_ELEMENTS", "assignments", "fits", "gram_statistics"]
 
+SIZES = ["queries", "classes"]  # a kernel made for multiples of 16 lays its numbers out otherwise, and spills them
 MAX_ELEMENTS = 2**31 - 1  # of a table, whose rows are found by 32-bit offsets
 
 
@@ -80,7 +81,7 @@ def _block(size: int) -> int:
     return max(16, triton.next_power_of_2(size))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def _gram_kernel(
     query, query_index, support, support_index, gram, cross, norms, queries, classes,
     FEATURES: tl.constexpr, SHOTS: tl.constexpr, HEAD: tl.constexpr, TAIL: tl.constexpr, CLASSES: tl.constexpr,
@@ -139,7 +140,7 @@ def _softmax(logits, is_class, is_query):
     return tl.where(is_query, u / tl.sum(u, 1)[:, None], 0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def _loop_kernel(
     gram, cross, norms, shots, numbers, out, queries, classes, precision, floor,
     LAYERS: tl.constexpr, HEAD: tl.constexpr, TAIL: tl.constexpr, CLASSES: tl.constexpr,
