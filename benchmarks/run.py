@@ -118,7 +118,7 @@ def measurements(machine: Machine, quick: bool) -> Iterator[tuple[str, Measureme
             partial(pipeline, case, machine, epochs=epochs, batches=batches, budget=budget),
         )
     if machine.threads > 1 and not cuda:
-        for case in (Case("gaussian", 160, 640, 5, tasks=4), Case("dirichlet", 100, 100, 4, tasks=4)):
+        for case in (Case("gaussian", 160, 640, 5, tasks=16), Case("dirichlet", 100, 100, 4, tasks=16)):
             yield f"{case.name} threads", partial(thread_scaling, case, "forward", machine, budget=2.0)
     for case in COMPILED:
         if cuda or case.law == "dirichlet":

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import unem
 import unem.task
 from unem import InputError, Task
+from unem.drawing import TaskSource
 from unem.task import check_finite
 from unem.transforms import scale_channels
 
@@ -152,3 +153,22 @@ def test_iterating_over_tasks_ends():
     assert len(task[-2]) == 1
     with pytest.raises(IndexError):
         task[3]
+
+
+def test_text_beside_images():
+    text = torch.randn(3, 4)
+    task = Task(torch.randn(6, 4), torch.tensor([0, 0, 1, 1, 2, 2]), torch.randn(5, 4), text=text)
+    torch.testing.assert_close(task.text, torch.nn.functional.normalize(text, dim=-1))
+    assert task.to(torch.float64).text.dtype == torch.float64
+    assert task[0].text is not None
+    with pytest.raises(InputError, match="text: expected one embedding per class"):
+        Task(torch.randn(6, 4), torch.tensor([0, 0, 1, 1, 2, 2]), torch.randn(5, 4), text=torch.randn(2, 4))
+
+
+def test_drawn_tasks_carry_the_text():
+    features = unem.FeatureSet(torch.randn(60, 4), torch.arange(60) % 3, text_features=torch.randn(3, 4))
+    protocol = unem.Protocol(shots=2, effective_classes=2, queries=9)
+    task, _ = TaskSource(protocol, features, inputs="image+text").batch(0, 5)
+    torch.testing.assert_close(task.query.norm(dim=-1), torch.ones(5, 9))
+    similarities, _ = TaskSource(protocol, features, inputs="similarities").batch(0, 5)
+    torch.testing.assert_close(task.query @ task.text.T, similarities.query)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
 import torch
 from jaxtyping import Int
@@ -12,7 +11,7 @@ from torch import Tensor
 from unem.errors import InputError
 from unem.features.store import FeatureSet
 from unem.sampling import Draw, Protocol, Sampler
-from unem.task import Rows, Task
+from unem.task import Inputs, Rows, Task
 
 __all__ = ["TaskSource"]
 
@@ -25,7 +24,7 @@ class TaskSource:
         support: feature set for the support.
         query: feature set for the query; leave out (or give the same set) to draw both from ``support``.
         seed: names the sequence of tasks.
-        inputs: draw embeddings, or similarities to the class texts.
+        inputs: draw embeddings, similarities to the class texts, or unit embeddings with the texts' beside them.
         device: where the feature tables live, and tasks are drawn and gathered.
 
     Example:
@@ -42,7 +41,7 @@ class TaskSource:
         query: FeatureSet | None = None,
         *,
         seed: int = 0,
-        inputs: Literal["features", "similarities"] = "features",
+        inputs: Inputs = "features",
         device: torch.device | str = "cpu",
     ) -> None:
         if query is not None and (query is support or query.digest == support.digest):
@@ -64,6 +63,12 @@ class TaskSource:
             # Text of the support's classes for both: the query split may lack some of them.
             query = None if query is None else _with_text_of(support, query).similarities()
             support = support.similarities()
+        self._text: Tensor | None = None
+        if inputs == "image+text":
+            self._text = support.unit_text().to(device)
+            query = None if query is None else query.unit()
+            support = support.unit()
+        self.device = device
         self._support = support.to(device).features
         self._query = self._support if query is None else query.to(device).features
 
@@ -78,7 +83,7 @@ class TaskSource:
     def gather(self, draw: Draw) -> Task:
         """The tasks of a draw, with their features, which stay in their tables until they are needed."""
         support, query = Rows(self._support, draw.support_index), Rows(self._query, draw.query_index)
-        return Task.drawn(support, query, self.num_classes)
+        return Task.drawn(support, query, self.num_classes, self._text)
 
     def batch(self, first: int, count: int) -> tuple[Task, Int[Tensor, "task query"]]:
         """Tasks number ``first … first + count − 1`` and the classes of their queries."""

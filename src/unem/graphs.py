@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from unem.task import Prediction, Rows, Task
+from unem.task import Inputs, Prediction, Rows, Task
 
 __all__ = ["Graph", "GraphedMethod"]
 
@@ -74,8 +74,8 @@ class GraphedMethod:
         return str(self.method.name)
 
     @property
-    def inputs(self) -> Literal["features", "similarities"]:
-        inputs: Literal["features", "similarities"] = self.method.inputs
+    def inputs(self) -> Inputs:
+        inputs: Inputs = self.method.inputs
         return inputs
 
     def describe(self) -> dict[str, Any]:

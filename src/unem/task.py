@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -14,7 +14,10 @@ from torch import Tensor
 
 from unem.errors import InputError
 
-__all__ = ["PADDING", "Prediction", "Rows", "Task", "as_floating", "check_finite"]
+__all__ = ["PADDING", "Inputs", "Prediction", "Rows", "Task", "as_floating", "check_finite"]
+
+Inputs = Literal["features", "similarities", "image+text"]
+"""What the samples of a task are: embeddings; similarities to the classes' texts; or unit embeddings, with the texts' beside them."""
 
 PADDING = -1
 """Label of a support row that is not there, so that tasks with different numbers of shots can share a batch."""
@@ -84,6 +87,7 @@ class Task:
             different numbers of samples; ``-1`` marks a padding row, whose features are ignored.
         query: query features, ``[task, query, feature]``.
         num_classes: number of classes K; one more than the largest label when left out. Each class must have support.
+        text: embeddings of the class texts, ``[class, feature]``, for methods that use images and text together.
         class_names: names used in messages.
         validate: switch off only for tensors that are known to be good (the sampler's).
 
@@ -100,6 +104,8 @@ class Task:
     num_classes: int
     single: bool
     """Whether the task was given without the task dimension."""
+    text: Float[Tensor, "class feature"] | None
+    """Unit embeddings of the class texts, for methods that use both images and text."""
     even_shots: int | None
     """Samples of each class when the support is ordered by class with equally many of each (the sampler's tasks)."""
 
@@ -110,6 +116,7 @@ class Task:
         query: Any,
         *,
         num_classes: int | None = None,
+        text: Any = None,
         class_names: Sequence[str] | None = None,
         validate: bool = True,
     ) -> None:
@@ -129,9 +136,10 @@ class Task:
             else:
                 check_finite(support.flatten(0, 1), "support")
             num_classes = _check_labels(support_labels, num_classes, class_names)
+            text = None if text is None else _check_text(as_floating(text, "text"), num_classes, query)
         elif num_classes is None:
             raise InputError("num_classes must be given when validate=False")
-        self._set(Rows(support), support_labels, Rows(query), num_classes, single=single)
+        self._set(Rows(support), support_labels, Rows(query), num_classes, text, single=single)
 
     def _set(
         self,
@@ -139,26 +147,28 @@ class Task:
         labels: Tensor,
         query: Rows,
         num_classes: int,
+        text: Tensor | None,
         *,
         single: bool,
         even_shots: int | None = None,
     ) -> Task:
-        self.support_rows, self.support_labels, self.query_rows = support, labels, query
+        self.support_rows, self.support_labels, self.query_rows, self.text = support, labels, query, text
         self.num_classes, self.single, self.even_shots = num_classes, single, even_shots
         return self
 
     def like(self, support: Rows, labels: Tensor, query: Rows) -> Task:
-        """The same kind of task with other tensors, which are known to be good."""
+        """The same kind of task with other samples, which are known to be good."""
         new = object.__new__(Task)
-        return new._set(support, labels, query, self.num_classes, single=self.single, even_shots=self.even_shots)
+        text = None if self.text is None else self.text.to(query.table)
+        return new._set(support, labels, query, self.num_classes, text, single=self.single, even_shots=self.even_shots)
 
     @staticmethod
-    def drawn(support: Rows, query: Rows, num_classes: int) -> Task:
+    def drawn(support: Rows, query: Rows, num_classes: int, text: Tensor | None = None) -> Task:
         """Tasks whose samples stay in their tables; the support is ordered by class, equally many of each."""
         tasks, samples, _ = support.shape
         shots = samples // num_classes
         labels = torch.arange(num_classes, device=support.table.device).repeat_interleave(shots).expand(tasks, -1)
-        return object.__new__(Task)._set(support, labels, query, num_classes, single=False, even_shots=shots)
+        return object.__new__(Task)._set(support, labels, query, num_classes, text, single=False, even_shots=shots)
 
     @cached_property
     def support(self) -> Float[Tensor, "task sample feature"]:
@@ -268,7 +278,7 @@ class Task:
         padded = [_pad_support(t, longest) for t in tasks]
         support, labels = (torch.cat(parts) for parts in zip(*padded, strict=True))
         query = Rows(torch.cat([t.query for t in tasks]))
-        return object.__new__(Task)._set(Rows(support), labels, query, first.num_classes, single=False)
+        return object.__new__(Task)._set(Rows(support), labels, query, first.num_classes, first.text, single=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -407,6 +417,15 @@ def _check_labels(labels: Tensor, num_classes: int | None, class_names: Sequence
             "needs at least one"
         )
     return num_classes
+
+
+def _check_text(text: Tensor, num_classes: int, query: Tensor) -> Tensor:
+    if text.shape != (num_classes, query.shape[2]):
+        raise InputError(
+            f"text: expected one embedding per class, {(num_classes, query.shape[2])}, got shape {tuple(text.shape)}"
+        )
+    check_finite(text, "text")
+    return torch.nn.functional.normalize(text.to(query), dim=-1)
 
 
 def _pad_support(task: Task, length: int) -> tuple[Tensor, Tensor]:

@@ -5,18 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unem.task import Task
+from unem.task import Inputs, Task
 
 __all__ = ["ClassModel", "Scale", "Statistics"]
 
 Scale = float | Tensor
-Inputs = Literal["features", "similarities"]
 ALL = slice(None)
 PART_BYTES = 32 << 20  # of the queries handled at once, where they are very many
 

@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unem.classmodels.base import ALL, ClassModel, Inputs, Scale, Statistics, parts_of
+from unem.classmodels.base import ALL, ClassModel, Scale, Statistics, parts_of
 from unem.errors import InputError
 from unem.numerics.dirichlet import Fit, dirichlet_m_step, dirichlet_mle, dirichlet_mm
-from unem.task import Rows, Task
+from unem.task import Inputs, Rows, Task
 
 __all__ = ["Dirichlet"]
 

@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unem.classmodels.base import ALL, ClassModel, Inputs, Scale, Statistics, parts_of
+from unem.classmodels.base import ALL, ClassModel, Scale, Statistics, parts_of
 from unem.errors import InputError
 from unem.numerics import backends
-from unem.task import Task
+from unem.task import Inputs, Task
 
 __all__ = ["Gaussian"]
 

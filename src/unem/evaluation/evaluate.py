@@ -24,7 +24,10 @@ from unem.sampling import Draw, Protocol
 
 __all__ = ["Evaluation", "evaluate"]
 
-DRAWN_AHEAD = 1000
+DRAWN_AHEAD = {
+    "cpu": 4 << 20,
+    "cuda": 64 << 20,
+}  # bytes of row numbers; on a GPU drawing is launches, however many tasks
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,9 @@ def evaluate(
 
 def _batches(source: TaskSource, tasks: int, batch_size: int) -> Iterator[Draw]:
     """Draws of ``batch_size`` tasks; many are drawn at once, which costs less than drawing them one batch at a time."""
-    ahead = batch_size * max(1, DRAWN_AHEAD // batch_size)
+    per_task = 16 * (source.num_classes * source.sampler.protocol.shots + source.sampler.protocol.queries)
+    affordable = DRAWN_AHEAD["cuda" if torch.device(source.device).type == "cuda" else "cpu"] // per_task
+    ahead = batch_size * max(1, affordable // batch_size)
     for first in range(0, tasks, ahead):
         drawn = source.draw(first, min(ahead, tasks - first))
         for start in range(0, len(drawn.query_labels), batch_size):

@@ -162,16 +162,24 @@ class FeatureSet:
         """The same images described by ``cos(image, text_k)``, raw: the Dirichlet law applies T_z and the softmax."""
         if self.kind == "similarities":
             return self
+        changed = replace_features(self, self.unit().features @ self.unit_text().T)
+        object.__setattr__(changed, "kind", "similarities")
+        return changed
+
+    def unit(self) -> FeatureSet:
+        """The same images with embeddings of unit length."""
+        if self.kind == "similarities":
+            raise InputError(f"{self.name!r} holds similarities; this needs the embeddings they were computed from")
+        return replace_features(self, torch.nn.functional.normalize(self.features, dim=-1))
+
+    def unit_text(self) -> Float[Tensor, "class feature"]:
+        """Embeddings of the class texts, of unit length."""
         if self.text_features is None:
             raise InputError(
                 f"{self.name!r} has no text_features, which the Dirichlet law and zero-shot classification need "
                 "(similarities of images to class texts); use a Gaussian method, or features of a vision-language model"
             )
-        image = torch.nn.functional.normalize(self.features, dim=-1)
-        text = torch.nn.functional.normalize(self.text_features.to(self.features), dim=-1)
-        changed = replace_features(self, image @ text.T)
-        object.__setattr__(changed, "kind", "similarities")
-        return changed
+        return torch.nn.functional.normalize(self.text_features.to(self.features), dim=-1)
 
     def to(self, device: torch.device | str) -> FeatureSet:
         """The same set with its feature table on a device."""

@@ -13,7 +13,7 @@ from unem.errors import InputError
 from unem.gem import gem
 from unem.sampling import Protocol as SamplingProtocol
 from unem.schedule import Schedule
-from unem.task import Prediction, Task
+from unem.task import Inputs, Prediction, Task
 
 __all__ = ["GEMMethod", "Method", "MethodInfo", "create", "create_for", "list_methods", "method_info", "register"]
 
@@ -29,8 +29,8 @@ class Method(Protocol):
     def name(self) -> str: ...
 
     @property
-    def inputs(self) -> Literal["features", "similarities"]:
-        """Whether tasks hold embeddings or similarities to the class texts."""
+    def inputs(self) -> Inputs:
+        """What the samples of a task must be."""
         ...
 
     def predict(self, task: Task) -> Prediction:
@@ -56,7 +56,7 @@ class GEMMethod:
     transform: Callable[[Task], Task] = unchanged
 
     @property
-    def inputs(self) -> Literal["features", "similarities"]:
+    def inputs(self) -> Inputs:
         return self.law.inputs
 
     @property
@@ -99,7 +99,7 @@ def register(
     name: str,
     *,
     reference: str,
-    inputs: Literal["features", "similarities"] = "features",
+    inputs: Inputs = "features",
     transductive: bool = True,
     learned: bool = False,
 ) -> Callable[[Callable[..., Method]], Callable[..., Method]]:

@@ -1,11 +1,11 @@
 """Zero-shot classification by text."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from unem.errors import InputError
 from unem.methods.base import register
-from unem.task import Prediction, Task
+from unem.task import Inputs, Prediction, Task
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class ZeroShot:
 
     feature_scale: float = 100.0
     name: ClassVar[str] = "zero-shot"
-    inputs: ClassVar[Literal["features", "similarities"]] = "similarities"
+    inputs: ClassVar[Inputs] = "similarities"
 
     def describe(self) -> dict[str, float]:
         return {"feature_scale": self.feature_scale}
