@@ -15,7 +15,7 @@ Example:
 from unem._version import __version__
 from unem.classmodels import ClassModel, Dirichlet, Gaussian
 from unem.errors import InputError, UnemWarning
-from unem.evaluation import Evaluation, evaluate
+from unem.evaluation import Comparison, Evaluation, compare, evaluate
 from unem.features import FeatureSet
 from unem.gem import Trace, gem
 from unem.graphs import GraphedMethod
@@ -30,6 +30,7 @@ from unem.unrolled import UNEM
 __all__ = [
     "UNEM",
     "ClassModel",
+    "Comparison",
     "Dirichlet",
     "Epoch",
     "Evaluation",
@@ -48,6 +49,7 @@ __all__ = [
     "TrainingConfig",
     "UnemWarning",
     "__version__",
+    "compare",
     "create",
     "evaluate",
     "gem",

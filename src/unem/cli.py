@@ -16,13 +16,14 @@ from typing import Annotated, Any
 
 import torch
 import typer
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 import unem
-from unem._io import check_writable, to_json, write_json
+from unem._io import check_writable, to_json, write_aside, write_json
 from unem.classmodels import by_name
 from unem.errors import InputError, UnemWarning
 from unem.features.store import SPLIT_SEPARATOR, FeatureSet
@@ -487,6 +488,103 @@ def _make_method(
             raise InputError(f"--schedule: {name} takes none; only the unem methods do")
         options["schedule"] = schedule
     return create_for(name, protocol, num_classes, **options)
+
+
+@app.command(
+    epilog="Example:  unem compare features.npz --methods prototypes,em-gaussian,paddle --shots 1,5,20 -o table.md\n\n"
+    "A learned method:  unem compare features.npz --methods prototypes,unem-gaussian=schedule.json"
+)
+@_command
+def compare(
+    features: FeaturesFile,
+    methods: Annotated[
+        str, typer.Option(help="Methods by name or glob, comma separated; NAME=SCHEDULE for a learned one.")
+    ] = "prototypes,em-gaussian,paddle",
+    labels: LabelsFile = None,
+    shots: Annotated[str, typer.Option(help="Numbers of shots, comma separated.")] = "5",
+    effective_classes: EffectiveClasses = "5",
+    queries: Queries = 75,
+    balance: Balance = "pooled",
+    overlap: Overlap = False,
+    query_classes: QueryClasses = None,
+    support_split: SupportSplit = None,
+    query_split: Annotated[
+        str | None, typer.Option(help="Split the queries come from.  [default: test]", show_default=False)
+    ] = None,
+    tasks: Tasks = 1000,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Table as .md, .tex, .csv or .json, by its ending.", show_default=False),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Several methods on the same tasks: accuracy, paired difference to the best, worst tasks, calibration, time, memory."""
+    from unem.evaluation.compare import FORMATS
+
+    if output and output.suffix not in (*FORMATS, ".json"):
+        raise InputError(f"--output: expected a name that ends in {', '.join(FORMATS)} or .json, got {output.name!r}")
+    if output:
+        check_writable(output)
+    support, query = _pools(features, labels, support_split, query_split, default="test")
+    counts = _parse_shots(shots)
+    protocol = _protocol(counts[0], effective_classes, queries, balance, overlap, query_classes, support)
+    made = [_made_for_comparison(word, protocol, support.num_classes) for word in _method_words(methods)]
+    device = _check_device(device)
+    with _progress(quiet) as progress:
+        bar = progress.add_task("tasks", total=tasks)
+        result = unem.compare(
+            made,
+            support,
+            protocol,
+            shots=counts,
+            query=query,
+            tasks=tasks,
+            seed=seed,
+            device=device,
+            progress=lambda what, done, total: progress.update(bar, description=what, completed=done, total=total),
+        )
+    if output:
+        text = to_json(result.rows()) if output.suffix == ".json" else FORMATS[output.suffix](result)
+        with write_aside(output) as aside:
+            aside.write_text(text, encoding="utf-8")
+    if not quiet:
+        out.print(_comparison_table(result))
+
+
+def _parse_shots(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"--shots: expected numbers such as 1,5,20, got {text!r}") from None
+
+
+def _method_words(text: str) -> list[str]:
+    """Names, and what globs stand for; ``NAME=SCHEDULE`` stays as it is."""
+    words = []
+    for word in (w.strip() for w in text.split(",")):
+        found = [m.name for m in unem.list_methods(word)] if set("*?[") & set(word) else [word]
+        if not found:
+            raise InputError(f"--methods: no method matches {word!r}")
+        words.extend(found)
+    return words
+
+
+def _made_for_comparison(word: str, protocol: unem.Protocol, num_classes: int) -> unem.Method:
+    name, equals, schedule = word.partition("=")
+    return _make_method(name, schedule if equals else None, [], protocol, num_classes)
+
+
+def _comparison_table(result: unem.Comparison) -> Table:
+    from unem.evaluation.compare import COLUMNS, cells
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name, title in COLUMNS.items():
+        table.add_column(title, justify="left" if name == "method" else "right")
+    for row in result.rows():
+        table.add_row(*cells(row).values(), style="bold" if row["difference"] == 0 else None)
+    return table
 
 
 @app.command(epilog="Example:  unem bench --device cuda --csv speed.csv")

@@ -52,12 +52,19 @@ class Evaluation:
     peak_memory_mb: float
     settings: dict[str, Any] = field(repr=False)
 
+    @property
+    def tail(self) -> float:
+        """Mean accuracy of the worst tenth of the tasks: what an unlucky user gets."""
+        worst = max(1, len(self.per_task) // 10)
+        return self.per_task.sort().values[:worst].mean().item()
+
     def row(self, *, per_task: bool = False) -> dict[str, Any]:
         """Plain values for a JSON file."""
         row = {
             **self.settings,
             "accuracy": round(self.accuracy, 4),
             "interval": round(self.interval, 4),
+            "tail_accuracy": round(self.tail, 4),
             "calibration_error": round(self.calibration_error, 4),
             "seconds_per_task": self.seconds_per_task,
             "peak_memory_mb": round(self.peak_memory_mb, 1),
