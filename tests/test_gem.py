@@ -329,3 +329,29 @@ def test_gradients_reach_the_features():
     query = task.query.clone().requires_grad_()
     u = unem.gem(task.with_features(task.support, query), unem.Gaussian(), unem.Schedule(1.0, 1.5)).probabilities
     assert torch.autograd.grad(u[..., 0].sum(), query)[0].abs().max() > 0
+
+
+@pytest.mark.parametrize("law", LAWS, ids=str)
+def test_autocast_changes_nothing(law):
+    task = reference.random_task(tasks=2, similarities=law.name == "dirichlet", dtype=torch.float32)
+    schedule = unem.Schedule(1.0, 1.5, 12.0 if law.name == "dirichlet" else 1.0)
+    expected = unem.gem(task, law, schedule).probabilities
+    with torch.autocast("cpu", torch.bfloat16):
+        found = unem.gem(task, law, schedule).probabilities
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def test_half_precision_is_refused():
+    with pytest.raises(unem.InputError, match="dtype: expected float32 or float64"):
+        reference.random_task(tasks=1).to(torch.float16)
+
+
+def test_a_law_with_a_parameter_of_its_own_is_differentiated():
+    class Weighted(unem.Gaussian):
+        def log_prob(self, *arguments):
+            return self.weight * super().log_prob(*arguments)
+
+    law = Weighted()
+    object.__setattr__(law, "weight", torch.tensor(0.7, dtype=torch.float64, requires_grad=True))
+    u = unem.gem(reference.random_task(tasks=1), law, unem.Schedule(1.0, 1.5)).probabilities
+    assert torch.autograd.grad(u[..., 0].sum(), law.weight)[0] != 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
+from itertools import combinations
 
 import pytest
 import torch
@@ -14,8 +16,9 @@ pytest.importorskip("triton")
 
 import unem  # noqa: E402
 from unem.gem import iterate  # noqa: E402
-from unem.numerics import newton, triton_assign, triton_dirichlet, triton_gaussian  # noqa: E402
+from unem.numerics import backends, newton, triton_assign, triton_dirichlet, triton_gaussian  # noqa: E402
 from unem.task import Rows  # noqa: E402
+from unem.unrolled import LEARNABLE  # noqa: E402
 
 
 def mean_log(dim, rows, spread, seed=1):
@@ -110,3 +113,77 @@ def test_e_step_kernel(shape, with_prior):
     u, assigned = triton_assign.assign(logits.clone(), prior, 1.7)
     torch.testing.assert_close(u, expected, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(assigned, expected.sum(1), rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    """The kernels wherever they would serve on a GPU, in the interpreter too."""
+    if DEVICE == "cpu":
+        monkeypatch.setattr(backends, "has_triton", lambda t: t.dtype == torch.float32 and backends.allowed())
+        monkeypatch.setattr(backends, "_triton_is_there", lambda: True)
+
+
+def user_task(law, padding=False, tasks=3):
+    g = torch.Generator().manual_seed(1)
+    labels = torch.arange(4).repeat_interleave(2).expand(tasks, -1).clone()
+    if padding:
+        labels[1, 1] = -1
+    support, query = (torch.rand(tasks, n, 4 if law.name == "dirichlet" else 9, generator=g) for n in (8, 20))
+    return unem.Task(support, labels, query).to(DEVICE)
+
+
+LAWS = [unem.Gaussian(), unem.Dirichlet()]
+SCHEDULE = {
+    "gaussian": unem.Schedule((1.0, 3.0, 2.0), (1.5, 1.2, 1.0), 3.0),
+    "dirichlet": unem.Schedule((1.0, 3.0, 2.0), (1.5, 1.2, 1.0), 8.0),
+}
+
+
+@pytest.mark.parametrize("padding", [False, True])
+@pytest.mark.parametrize("law", LAWS, ids=str)
+def test_batches_of_a_users_own(law, padding, kernels):
+    task, schedule = user_task(law, padding), SCHEDULE[law.name]
+    with backends.plain_torch():
+        plain = unem.gem(task, law, schedule).probabilities
+    torch.testing.assert_close(unem.gem(task, law, schedule).probabilities, plain, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("learn", [s for n in (1, 2, 3) for s in combinations(LEARNABLE, n)], ids=str)
+@pytest.mark.parametrize("law", LAWS, ids=str)
+def test_gradients_of_whatever_is_learned(law, learn, kernels):
+    task, labels = user_task(law), torch.randint(4, (60,), device=DEVICE)
+    gradients = []
+    for context in (nullcontext(), backends.plain_torch()):
+        with context:
+            model = unem.UNEM(law, SCHEDULE[law.name], learn=learn, constraints="log").to(DEVICE)
+            torch.nn.functional.nll_loss(model(law.prepare(task)).flatten(0, 1), labels).backward()
+            gradients.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+    torch.testing.assert_close(*gradients, rtol=2e-3, atol=1e-5)
+
+
+def test_tables_that_are_not_contiguous(kernels):
+    law, wide = unem.Gaussian(), tables(5, 20, 12, 2)
+    task = wide.with_features(wide.support[..., :6], wide.query[..., :6])
+    transposed = unem.Task.drawn(
+        Rows(wide.support_rows.table.T.contiguous().T, wide.support_rows.index), wide.query_rows, 5
+    )
+    for case in (task, transposed):
+        with backends.plain_torch():
+            plain = unem.gem(case, law, SCHEDULE["gaussian"]).probabilities
+        torch.testing.assert_close(unem.gem(case, law, SCHEDULE["gaussian"]).probabilities, plain, rtol=0, atol=1e-3)
+
+
+def test_features_that_are_differentiated(kernels):
+    task = tables(5, 20, 12, 2)
+    table = task.query_rows.table.clone().requires_grad_()
+    drawn = unem.Task.drawn(task.support_rows, Rows(table, task.query_rows.index), 5)
+    u = unem.gem(drawn, unem.Gaussian(), SCHEDULE["gaussian"]).probabilities
+    assert torch.autograd.grad(u[..., 0].sum(), table)[0].abs().max() > 0
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1e-42])
+def test_hard_assignments(temperature, kernels):
+    task, schedule = tables(5, 20, 12, 2), unem.Schedule((1.0, 2.0), temperature, 0.3)
+    with backends.plain_torch():
+        plain = unem.gem(task, unem.Gaussian(), schedule).probabilities
+    torch.testing.assert_close(unem.gem(task, unem.Gaussian(), schedule).probabilities, plain, rtol=0, atol=0)

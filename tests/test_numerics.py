@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import scipy.special
@@ -11,7 +14,7 @@ from hypothesis import strategies as st
 
 import reference
 import unem
-from unem.numerics import dirichlet, native, newton
+from unem.numerics import backends, dirichlet, native, newton
 from unem.numerics.dirichlet import dirichlet_m_step, dirichlet_mle, dirichlet_mm
 from unem.numerics.permutation import hash64, keyed_permutation, permute, round_keys, uniform
 from unem.numerics.special import digamma_trigamma
@@ -178,33 +181,127 @@ def test_without_a_compiler_the_plain_solver_serves(monkeypatch, tmp_path):
     here = dirichlet_mle(mean_log).alpha
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
-    native._library.cache_clear()
+    native._loaded.cache_clear()
     try:
         assert not native.is_available()
         torch.testing.assert_close(dirichlet_mle(mean_log).alpha, here, rtol=1e-4, atol=0)
     finally:
-        native._library.cache_clear()
+        native._loaded.cache_clear()
 
 
 @needs_compiler
 def test_the_compiled_solver_is_cached_and_a_broken_compiler_is_survived(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    native._library.cache_clear()
+    native._loaded.cache_clear()
     try:
         assert native.is_available()
         (made,) = (tmp_path / "cache" / "unem").iterdir()
         stamp = made.stat().st_mtime_ns
-        native._library.cache_clear()
+        native._loaded.cache_clear()
         assert native.is_available()
         assert made.stat().st_mtime_ns == stamp
         broken = tmp_path / "broken"
         broken.write_text("#!/bin/sh\nexit 1\n")
         broken.chmod(0o755)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
         monkeypatch.setenv("CC", str(broken))
-        native._library.cache_clear()
+        native._loaded.cache_clear()
+        assert native.is_available()  # the next compiler serves
+        monkeypatch.setattr(native, "_compilers", lambda: [(str(broken),)])
+        native._loaded.cache_clear()
         assert not native.is_available()
     finally:
-        native._library.cache_clear()
+        native._loaded.cache_clear()
+
+
+@needs_compiler
+@pytest.mark.parametrize("mask", [0o002, 0o077])
+def test_any_umask_and_compilers_with_arguments(mask, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("CC", "env cc")
+    before = os.umask(mask)
+    try:
+        native._loaded.cache_clear()
+        assert native.is_available()
+    finally:
+        os.umask(before)
+        native._loaded.cache_clear()
+
+
+@needs_compiler
+def test_several_threads_want_it_first(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    native._loaded.cache_clear()
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            assert all(pool.map(lambda _: native.is_available(), range(8)))
+    finally:
+        native._loaded.cache_clear()
+
+
+@needs_compiler
+def test_an_unusable_cache_folder_leaves_nothing_behind(monkeypatch, tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    native._loaded.cache_clear()
+    try:
+        assert native.is_available()
+        assert [p.name for p in tmp_path.iterdir()] == ["file"]
+    finally:
+        native._loaded.cache_clear()
+
+
+def test_plain_torch_is_a_matter_of_the_thread():
+    with backends.plain_torch():
+        assert not backends.allowed()
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(backends.allowed).result()
+    assert backends.allowed()
+
+
+@pytest.mark.parametrize("solver", [pytest.param(native, marks=needs_compiler), newton])
+def test_small_moves_add_up(solver):
+    """A row is solved again when it has moved from what it was solved for, not from the layer before."""
+    mean_log = random_mean_log(6, 2, 1.0, seed=7).float()
+    fit = empty_fit(mean_log)
+    solver.solve(newton.Statistic(mean_log.clone()), None, fit)
+    first = fit.alpha.clone()
+    for step in range(1, 30):
+        after = empty_fit(mean_log)
+        solver.solve(newton.Statistic(mean_log - step * 5e-7), fit, after)
+        fit = after
+    assert (fit.alpha != first).all()
+
+
+def test_a_fit_of_ones_own_is_not_overwritten():
+    g = torch.Generator().manual_seed(0)
+    mean_log = random_mean_log(5, 3, 1.0, seed=8).float().expand(2, 3, 5)
+    mine = dirichlet_mle(mean_log)
+    sums, values = -torch.rand(2, 3, 5, generator=g) * 9, torch.randn(2, 8, 5, generator=g).log_softmax(-1)
+    weights, mass = torch.rand(2, 8, 3, generator=g), torch.rand(2, 3, generator=g) + 4
+    copy = mean_log.clone()
+    with torch.no_grad():
+        dirichlet_m_step(sums, weights, values, mass, mine)
+    torch.testing.assert_close(mean_log, copy, rtol=0, atol=0)
+    with pytest.raises(unem.InputError, match="previous: expected a fit of shape"):
+        dirichlet_m_step(sums, weights, values, mass, dirichlet_mle(mean_log[0]))
+
+
+def test_a_gradient_already_under_way_is_not_disturbed():
+    mean_log = random_mean_log(5, 6, 1.0, seed=9).float().view(2, 3, 5).requires_grad_()
+    fit = dirichlet_mle(mean_log)
+    (expected,) = torch.autograd.grad(fit.alpha.sum(), mean_log, retain_graph=True)
+    with torch.no_grad():
+        dirichlet_m_step(
+            mean_log.detach() * 5,
+            torch.rand(2, 8, 3),
+            torch.randn(2, 8, 5).log_softmax(-1),
+            torch.full((2, 3), 9.0),
+            fit,
+        )
+    torch.testing.assert_close(torch.autograd.grad(fit.alpha.sum(), mean_log)[0], expected)
 
 
 def test_implicit_gradient():

@@ -172,3 +172,10 @@ def test_drawn_tasks_carry_the_text():
     torch.testing.assert_close(task.query.norm(dim=-1), torch.ones(5, 9))
     similarities, _ = TaskSource(protocol, features, inputs="similarities").batch(0, 5)
     torch.testing.assert_close(task.query @ task.text.T, similarities.query)
+
+
+def test_tasks_with_other_texts_are_not_stacked():
+    one, two = (Task(SUPPORT, LABELS, QUERY, text=torch.randn(3, 4)) for _ in range(2))
+    assert Task.stack([one, one]).text is not None
+    with pytest.raises(InputError, match="class texts differ"):
+        Task.stack([one, two])

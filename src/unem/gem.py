@@ -14,7 +14,7 @@ from unem.classmodels.base import ClassModel
 from unem.errors import InputError
 from unem.numerics import backends
 from unem.resources import tasks_per_batch
-from unem.schedule import Schedule
+from unem.schedule import HARD_TEMPERATURE, Schedule
 from unem.task import Prediction, Task
 
 __all__ = ["Trace", "gem", "iterate"]
@@ -67,7 +67,7 @@ def gem(task: Task, law: ClassModel, schedule: Schedule, *, trace: bool = False)
     if schedule.law not in (None, law.name):
         raise InputError(f"schedule: it is meant for the {schedule.law} law, but the law given is {law.name}")
     recorder = _Recorder() if trace else None
-    with torch.set_grad_enabled(_wants_gradient(task)):
+    with torch.set_grad_enabled(_wants_gradient(task, law)):
         size = len(task) if trace else _tasks_at_once(task, law)
         parts = [task] if size >= len(task) else [task[i : i + size] for i in range(0, len(task), size)]
         results = [_run(part, law, schedule, recorder) for part in parts]
@@ -78,12 +78,13 @@ def gem(task: Task, law: ClassModel, schedule: Schedule, *, trace: bool = False)
 
 
 def _run(task: Task, law: ClassModel, schedule: Schedule, recorder: _Recorder | None) -> Tensor:
-    statistics = law.scaled(law.prepare(task, trace=recorder is not None), schedule.feature_scale)
-    if recorder is None and not torch.is_grad_enabled():
-        probabilities = law.shortcut(statistics, schedule.class_balances, schedule.temperatures)
-        if probabilities is not None:
-            return probabilities
-    return iterate(law, statistics, schedule.class_balances, schedule.temperatures, recorder=recorder)
+    with torch.autocast(task.device.type, enabled=False):  # half precision ruins the logits
+        statistics = law.scaled(law.prepare(task, trace=recorder is not None), schedule.feature_scale)
+        if recorder is None and not torch.is_grad_enabled():
+            probabilities = law.shortcut(statistics, schedule.class_balances, schedule.temperatures)
+            if probabilities is not None:
+                return probabilities
+        return iterate(law, statistics, schedule.class_balances, schedule.temperatures, recorder=recorder)
 
 
 def _tasks_at_once(task: Task, law: ClassModel) -> int:
@@ -94,9 +95,11 @@ def _tasks_at_once(task: Task, law: ClassModel) -> int:
     return tasks_per_batch(task.num_classes, support, task.num_queries, task.num_features, task.device)
 
 
-def _wants_gradient(task: Task) -> bool:
-    tables = (task.support_rows.table, task.query_rows.table)
-    return torch.is_grad_enabled() and any(t.requires_grad for t in tables)
+def _wants_gradient(task: Task, law: ClassModel) -> bool:
+    """Whether features, or numbers that a law of the user's own holds, are to be differentiated."""
+    held = [task.support_rows.table, task.query_rows.table, *vars(law).values()]
+    held += law.parameters() if isinstance(law, torch.nn.Module) else []
+    return torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in held)
 
 
 def iterate(
@@ -154,14 +157,15 @@ def _e_step(
 
 
 def _is_hard(temperature: float | Tensor) -> bool:
-    return not isinstance(temperature, Tensor) and temperature < 1e-30  # less would divide to infinity
+    return not isinstance(temperature, Tensor) and temperature < HARD_TEMPERATURE
 
 
 def _assign(
     logits: Tensor, log_prior: Tensor | None, temperature: float | Tensor, *, log: bool
 ) -> tuple[Tensor, Tensor]:
     """softmax((logits + prior) / T), its logarithm where that is wanted, or the largest; and the sums over the queries."""
-    if not (log or _is_hard(temperature) or logits.requires_grad or isinstance(temperature, Tensor)) and (
+    differentiable = logits.requires_grad or (log_prior is not None and log_prior.requires_grad)
+    if not (log or differentiable or _is_hard(temperature) or isinstance(temperature, Tensor)) and (
         backends.has_triton(logits)
     ):
         from unem.numerics.triton_assign import MAX_CLASSES, MAX_QUERIES, assign

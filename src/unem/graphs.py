@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unem.errors import InputError
 from unem.task import Inputs, Prediction, Rows, Task
 
 __all__ = ["Graph", "GraphedMethod"]
@@ -29,28 +30,33 @@ class Graph:
     """
 
     def __init__(self, function: Callable[..., Tensor], *inputs: Tensor) -> None:
-        self._inputs = [t.clone() for t in inputs]
-        stream = torch.cuda.Stream(inputs[0].device)
-        stream.wait_stream(torch.cuda.current_stream(inputs[0].device))
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UPS):
-                function(*self._inputs)
-        torch.cuda.current_stream(inputs[0].device).wait_stream(stream)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self._output = function(*self._inputs)
+        self._device = inputs[0].device
+        with torch.inference_mode(False):  # tensors made in that mode could not be written to outside it
+            self._inputs = [t.clone() for t in inputs]
+        with torch.cuda.device(self._device):
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(WARM_UPS):
+                    function(*self._inputs)
+            torch.cuda.current_stream().wait_stream(stream)
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                self._output = function(*self._inputs)
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         for mine, given in zip(self._inputs, inputs, strict=True):
             mine.copy_(given)
-        self._graph.replay()
+        with torch.cuda.device(self._device):
+            self._graph.replay()
         return self._output
 
 
 class GraphedMethod:
     """A method whose predictions on a GPU are replayed graphs, one for each size of task; on the CPU it is the method itself.
 
-    Tasks that were drawn from feature tables hand over row numbers only; the tables must stay where they are.
+    Tasks that were drawn from feature tables hand over row numbers only; the tables must stay where they are. One thread at a
+    time: graphs write to memory of their own.
 
     Args:
         method: one that works on the device alone, as those made of generalized EM do (``capturable``).
@@ -63,9 +69,13 @@ class GraphedMethod:
         tensor([0, 1])
     """
 
-    capturable = True
+    capturable = False  # a recording cannot be recorded
 
     def __init__(self, method: Any) -> None:
+        if not getattr(method, "capturable", False):
+            raise InputError(
+                f"method: {method.name} asks the host for values on its way and cannot be recorded as a graph"
+            )
         self.method = method
         self._graphs: OrderedDict[Any, tuple[Graph, Any]] = OrderedDict()
 
@@ -104,13 +114,14 @@ def _taken_apart(task: Task) -> tuple[list[Tensor], Callable[..., Task], Any]:
     changing = [rows.table if rows.index is None else rows.index for rows in both]
     fixed = [None if rows.index is None else rows.table for rows in both]
 
-    def rebuild(support: Tensor, query: Tensor, labels: Tensor) -> Task:
+    def rebuild(support: Tensor, query: Tensor, labels: Tensor, text: Tensor | None = None) -> Task:
         rows = [
             Rows(new) if table is None else Rows(table, new) for table, new in zip(fixed, (support, query), strict=True)
         ]
-        return task.like(rows[0], labels, rows[1])
+        return task.like(rows[0], labels, rows[1], text)
 
-    shapes = tuple((tuple(t.shape), t.dtype) for t in (*changing, task.support_labels))
-    tables = tuple(None if t is None else (t.data_ptr(), tuple(t.shape)) for t in fixed)
+    inputs = [*changing, task.support_labels.contiguous(), *([] if task.text is None else [task.text])]
+    shapes = tuple((tuple(t.shape), t.dtype) for t in inputs)
+    tables = tuple(None if t is None else (t.data_ptr(), tuple(t.shape), t.stride(), t.dtype) for t in fixed)
     key = (shapes, tables, task.num_classes, task.single, task.even_shots, task.device)
-    return [*changing, task.support_labels.contiguous()], rebuild, key
+    return inputs, rebuild, key

@@ -13,6 +13,8 @@ from unem.errors import InputError
 
 __all__ = ["Schedule"]
 
+HARD_TEMPERATURE = 1e-30  # below it logits would be divided to infinity: the largest takes all
+
 FORMAT = "unem-schedule/1"
 PerLayer = float | tuple[float, ...]
 

@@ -156,11 +156,18 @@ class Task:
         self.num_classes, self.single, self.even_shots = num_classes, single, even_shots
         return self
 
-    def like(self, support: Rows, labels: Tensor, query: Rows) -> Task:
-        """The same kind of task with other samples, which are known to be good."""
-        new = object.__new__(Task)
-        text = None if self.text is None else self.text.to(query.table)
-        return new._set(support, labels, query, self.num_classes, text, single=self.single, even_shots=self.even_shots)
+    def like(self, support: Rows, labels: Tensor, query: Rows, text: Tensor | None = None) -> Task:
+        """The same kind of task with other samples, known to be good, whose labels are arranged as these are."""
+        text = self.text if text is None else text
+        return object.__new__(Task)._set(
+            support,
+            labels,
+            query,
+            self.num_classes,
+            None if text is None else text.to(query.table),
+            single=self.single,
+            even_shots=self.even_shots,
+        )
 
     @staticmethod
     def drawn(support: Rows, query: Rows, num_classes: int, text: Tensor | None = None) -> Task:
@@ -233,6 +240,8 @@ class Task:
     def to(self, *args: Any, **kwargs: Any) -> Task:
         """Move or convert the features as :meth:`torch.Tensor.to` does; labels follow the device."""
         support, query = self.support.to(*args, **kwargs), self.query.to(*args, **kwargs)
+        if query.dtype not in (torch.float32, torch.float64):
+            raise InputError(f"dtype: expected float32 or float64 (half precision ruins the logits), got {query.dtype}")
         return self.like(Rows(support), self.support_labels.to(support.device), Rows(query))
 
     def __getitem__(self, index: int | slice | Tensor) -> Task:
@@ -274,6 +283,8 @@ class Task:
                 raise InputError(
                     f"tasks: {name} differs between the tasks ({sorted(set(values))}); it must be the same"
                 )
+        if any((t.text is None) != (first.text is None) or not _equal(t.text, first.text) for t in tasks):
+            raise InputError("tasks: their class texts differ; a batch has one text per class")
         longest = max(t.support.shape[1] for t in tasks)
         padded = [_pad_support(t, longest) for t in tasks]
         support, labels = (torch.cat(parts) for parts in zip(*padded, strict=True))
@@ -417,6 +428,10 @@ def _check_labels(labels: Tensor, num_classes: int | None, class_names: Sequence
             "needs at least one"
         )
     return num_classes
+
+
+def _equal(a: Tensor | None, b: Tensor | None) -> bool:
+    return a is b or (a is not None and b is not None and torch.equal(a, b))
 
 
 def _check_text(text: Tensor, num_classes: int, query: Tensor) -> Tensor:

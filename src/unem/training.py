@@ -259,7 +259,7 @@ class _Run:
         self.optimiser = torch.optim.Adam(self.model.parameters(), lr=config.learning_rate, fused=on_gpu)
         for parameter in self.model.parameters():
             parameter.grad = torch.zeros_like(parameter)  # once: recorded steps add to it where it is
-        self.accumulate = _Replayed(self._accumulate) if on_gpu and law.tasks_are_independent else self._accumulate
+        self.accumulate = _Replayed(self._accumulate) if on_gpu and law.capturable else self._accumulate
         self.settings = {
             "trained_on": features.name if query is None else f"{features.name} (support), {query.name} (query)",
             "digest": features.digest,

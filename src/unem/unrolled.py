@@ -119,7 +119,7 @@ class UNEM(nn.Module):
     @property
     def capturable(self) -> bool:
         """Whether it may be recorded as a CUDA graph: parameters would have to be read by the host."""
-        return self.law.tasks_are_independent and len(self.raw) == 0
+        return self.law.capturable and len(self.raw) == 0
 
     def describe(self) -> dict[str, Any]:
         """What determines its predictions, as plain values."""

@@ -58,6 +58,11 @@ class ClassModel(ABC):
     """ε in ln(π_k + ε)."""
 
     @property
+    def capturable(self) -> bool:
+        """Whether it works on the device alone, never asking the host for a value, so that a GPU can record it as a graph."""
+        return False
+
+    @property
     def tasks_are_independent(self) -> bool:
         """Whether a task's result depends on that task alone, so that a batch may be cut anywhere."""
         return True
@@ -91,12 +96,13 @@ class ClassModel(ABC):
         """θ that maximises the likelihood of support and softly assigned queries.
 
         ``assigned`` is ``σ_k = Σ_n u_nk``, ``previous`` the θ of the layer before; all three are ``None`` in the first layer
-        of a law that starts without assignments.
+        of a law that starts without assignments. ``previous`` is used up: where no gradient is wanted a law may write its
+        result over it.
         """
 
     @abstractmethod
     def log_prob(self, statistics: Any, parameters: Any, part: slice = ALL) -> Float[Tensor, "task query class"]:
-        """ln p(z_n | θ_k) of some queries, up to terms that do not depend on the class."""
+        """ln p(z_n | θ_k) of some queries, up to terms that do not depend on the class; a new tensor, which the loop overwrites."""
 
     def query_parts(self, statistics: Any) -> Sequence[slice]:
         """How the queries are cut for :meth:`log_prob` so that memory stays flat; not at all unless a law says so."""

@@ -56,6 +56,10 @@ class Dirichlet(ClassModel):
             raise InputError(f"solver: expected 'exact' or 'mm', got {self.solver!r}")
 
     @property
+    def capturable(self) -> bool:
+        return self.solver == "exact"
+
+    @property
     def tasks_are_independent(self) -> bool:
         return self.solver == "exact"  # the published stopping rule looks at the whole batch
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from unem.classmodels.base import ALL, ClassModel, Scale, Statistics, parts_of
 from unem.errors import InputError
 from unem.numerics import backends
+from unem.schedule import HARD_TEMPERATURE
 from unem.task import Inputs, Task
 
 __all__ = ["Gaussian"]
@@ -55,6 +56,10 @@ class Gaussian(ClassModel):
         if self.form not in ("auto", "gram", "direct"):
             raise InputError(f"form: expected 'auto', 'gram' or 'direct', got {self.form!r}")
 
+    @property
+    def capturable(self) -> bool:
+        return True
+
     def prepare(self, task: Task, *, trace: bool = False) -> _GaussianStatistics:
         if not trace and self._has_kernel(task):
             return self._prepared_by_kernel(task)
@@ -72,6 +77,8 @@ class Gaussian(ClassModel):
 
     def _has_kernel(self, task: Task) -> bool:
         table = task.query_rows.table
+        if torch.is_grad_enabled() and (table.requires_grad or task.support_rows.table.requires_grad):
+            return False
         if task.even_shots is None or task.even_shots > 32 or self._is_direct(task) or not backends.has_triton(table):
             return False
         from unem.numerics.triton_gaussian import MAX_ELEMENTS, fits
@@ -89,7 +96,7 @@ class Gaussian(ClassModel):
         self, statistics: _GaussianStatistics, class_balances: Sequence[float], temperatures: Sequence[float]
     ) -> Tensor | None:
         s = statistics
-        if not (isinstance(s, GramStatistics) and backends.has_triton(s.gram)) or min(temperatures) <= 0:
+        if not (isinstance(s, GramStatistics) and backends.has_triton(s.gram)) or min(temperatures) < HARD_TEMPERATURE:
             return None
         from unem.numerics.triton_gaussian import assignments, fits
 

@@ -123,8 +123,9 @@ def evaluate(
     with PeakMemory(device) as memory, torch.inference_mode():
         done = 0
         for draw in _batches(source, tasks, batch_size):
+            whole = len(draw.query_labels) == batch_size  # the last one is not worth recording
             with clock:
-                probabilities = predictor.predict(source.gather(draw)).probabilities
+                probabilities = (predictor if whole else method).predict(source.gather(draw)).probabilities
             confidence, predicted = probabilities.max(-1)
             hits = predicted == draw.query_labels
             bins.add(confidence, hits)
@@ -166,7 +167,8 @@ class _Clock:
     """Time spent within, on the device: events on a GPU, so that the host need not wait for each batch."""
 
     def __init__(self, device: torch.device | str) -> None:
-        self._cuda = torch.device(device).type == "cuda"
+        self._device = torch.device(device)
+        self._cuda = self._device.type == "cuda"
         self._spans: list[tuple[Any, Any]] = []
 
     def __enter__(self) -> None:
@@ -179,13 +181,13 @@ class _Clock:
         if not self._cuda:
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)
-        event.record()
+        event.record(torch.cuda.current_stream(self._device))
         return event
 
     def seconds(self) -> float:
         if not self._cuda:
             return float(sum(end - began for began, end in self._spans))
-        torch.cuda.synchronize()
+        torch.cuda.synchronize(self._device)
         return float(sum(began.elapsed_time(end) for began, end in self._spans)) / 1000
 
 

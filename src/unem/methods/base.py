@@ -62,7 +62,7 @@ class GEMMethod:
     @property
     def capturable(self) -> bool:
         """Whether it may be recorded as a CUDA graph (the published iterations ask the host when to stop)."""
-        return self.law.tasks_are_independent
+        return self.law.capturable
 
     def describe(self) -> dict[str, Any]:
         """What determines its predictions, as plain values."""

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor
 
 __all__ = ["has_triton", "plain_torch"]
 
-_allowed = os.environ.get("UNEM_NATIVE") != "0"
+_allowed = ContextVar("compiled forms are allowed", default=os.environ.get("UNEM_NATIVE") != "0")
 
 
 def allowed() -> bool:
     """False within :func:`plain_torch`, and everywhere when ``UNEM_NATIVE=0`` is set."""
-    return _allowed
+    return _allowed.get()
 
 
 def has_triton(tensor: Tensor) -> bool:
     """Whether Triton kernels serve for a tensor: float32 on a GPU, with Triton there."""
-    return tensor.is_cuda and tensor.dtype == torch.float32 and _allowed and _triton_is_there()
+    return tensor.is_cuda and tensor.dtype == torch.float32 and _allowed.get() and _triton_is_there()
 
 
 @contextmanager
 def plain_torch() -> Iterator[None]:
-    """Compiled forms switched off, for comparison and for doubt.
+    """Compiled forms switched off (in this thread), for comparison and for doubt.
 
     Example:
         >>> import torch, unem
@@ -38,14 +38,17 @@ def plain_torch() -> Iterator[None]:
         >>> torch.allclose(plain.probabilities, unem.gem(task, unem.Dirichlet(), unem.Schedule()).probabilities, atol=1e-3)
         True
     """
-    global _allowed
-    before, _allowed = _allowed, False
+    token = _allowed.set(False)
     try:
         yield
     finally:
-        _allowed = before
+        _allowed.reset(token)
 
 
 @functools.cache
 def _triton_is_there() -> bool:
-    return importlib.util.find_spec("triton") is not None
+    try:
+        import triton
+    except ImportError:
+        return False
+    return hasattr(triton, "jit")

@@ -1,4 +1,4 @@
-/* Maximum likelihood of the Dirichlet law, one row at a time, in float32: the same algorithm as unem/numerics/dirichlet.py,
+/* Maximum likelihood of the Dirichlet law, one row at a time, in float32: the same algorithm as unem/numerics/newton.py,
  * where it is explained, with everything that belongs to a row kept in the first-level cache.
  *
  * Loops are written so that any C99 compiler can vectorise them: no calls, no branches, reductions named. The library's
@@ -38,7 +38,7 @@ static inline float log_(float x) {
 
 /* e^x, flushed to the smallest normal numbers below */
 static inline float exp_(float x) {
-    x = x < -87.0f ? -87.0f : (x > 88.0f ? 88.0f : x);
+    x = x > -87.0f ? (x < 88.0f ? x : 88.0f) : -87.0f; /* not a number becomes small: never an undefined conversion */
     float n = rintf(x * 1.44269504f);
     float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
     float p = 1.9875691500e-4f;
@@ -63,7 +63,7 @@ static inline void psi_pair(float x, float *psi, float *psi1) {
 /* The same in double, for the sum of a row: what all its elements share must not carry float32's rounding */
 static void psi_pair_of_sum(double x, double *psi, double *psi1) {
     *psi = *psi1 = 0.0;
-    for (; x < 12.0; x += 1.0) {
+    for (; x < 12.0 && x > 0.0; x += 1.0) {
         *psi -= 1.0 / x;
         *psi1 += 1.0 / (x * x);
     }
@@ -87,13 +87,13 @@ static inline float positive_step(float alpha, float step) {
 
 /* A row's numbers, padded; `at` tells which of them exist */
 typedef struct {
-    long dim, padded;
+    int64_t dim, padded;
     float *y, *alpha, *w, *wg;
 } Row;
 
 #define at(i) ((i) < dim)
 
-static int open_row(Row *row, long dim) {
+static int open_row(Row *row, int64_t dim) {
     row->dim = dim;
     row->padded = (dim + LANES - 1) / LANES * LANES;
     row->y = malloc(4 * (size_t)row->padded * sizeof(float));
@@ -101,16 +101,16 @@ static int open_row(Row *row, long dim) {
     row->alpha = row->y + row->padded;
     row->w = row->alpha + row->padded;
     row->wg = row->w + row->padded;
-    for (long i = 0; i < 4 * row->padded; i++) row->y[i] = 1.0f; /* harmless wherever there is padding */
+    for (int64_t i = 0; i < 4 * row->padded; i++) row->y[i] = 1.0f; /* harmless wherever there is padding */
     return 1;
 }
 
 static float exp_sum(const Row *row) {
-    const long dim = row->dim, padded = row->padded;
+    const int64_t dim = row->dim, padded = row->padded;
     const float *restrict y = row->y;
     float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
-    for (long i = 0; i < padded; i++) sum += at(i) ? exp_(y[i]) : 0.0f;
+    for (int64_t i = 0; i < padded; i++) sum += at(i) ? exp_(y[i]) : 0.0f;
     return sum;
 }
 
@@ -120,24 +120,21 @@ static float floor_excess(float p) {
     return excess > 0.0 ? (float)excess : 0.0f;
 }
 
-static int is_still(const float *restrict y, const float *restrict before, long dim) {
-    float change = 0.0f;
-#pragma omp simd reduction(max : change)
-    for (long i = 0; i < dim; i++) {
-        float d = fabsf(y[i] - before[i]);
-        change = d > change ? d : change;
-    }
-    return change <= STILL;
+static int is_still(const float *restrict y, const float *restrict before, int64_t dim) {
+    int moved = 0;
+#pragma omp simd reduction(| : moved)
+    for (int64_t i = 0; i < dim; i++) moved |= !(fabsf(y[i] - before[i]) <= STILL); /* not a number counts as moved */
+    return !moved;
 }
 
 /* Minka's start and one step of the inverse digamma; returns the sum of alpha */
 static float first_guess(Row *row, float shift) {
-    const long dim = row->dim, padded = row->padded;
+    const int64_t dim = row->dim, padded = row->padded;
     const float *restrict y = row->y;
     float *restrict alpha = row->alpha;
     float total = 0.0f;
 #pragma omp simd reduction(+ : total)
-    for (long i = 0; i < padded; i++) {
+    for (int64_t i = 0; i < padded; i++) {
         float target = y[i] + shift, psi, psi1;
         float large = exp_(target) + 0.5f, small = -1.0f / ((target < -2.22f ? target : -2.22f) + 0.5772f);
         float a = target >= -2.22f ? large : small;
@@ -157,7 +154,7 @@ static float rank_one(double psi1_total, float sum_w, float sum_wg) {
 
 /* One Newton step with the diagonal-plus-rank-one Hessian; returns its largest relative size */
 static float newton_step(Row *row, float excess, float *total) {
-    const long dim = row->dim, padded = row->padded;
+    const int64_t dim = row->dim, padded = row->padded;
     const float *restrict y = row->y;
     float *restrict alpha = row->alpha, *restrict w = row->w, *restrict wg = row->wg;
     double psi_total, psi1_total;
@@ -165,7 +162,7 @@ static float newton_step(Row *row, float excess, float *total) {
     psi_pair_of_sum(*total, &psi_total, &psi1_total);
     const float level = (float)(psi_total - excess), rest = (float)(psi_total - excess - level);
 #pragma omp simd reduction(+ : sum_w, sum_wg)
-    for (long i = 0; i < padded; i++) {
+    for (int64_t i = 0; i < padded; i++) {
         float psi, psi1;
         psi_pair(alpha[i], &psi, &psi1);
         w[i] = at(i) ? 1.0f / psi1 : 0.0f;
@@ -175,7 +172,7 @@ static float newton_step(Row *row, float excess, float *total) {
     }
     const float coupling = rest + rank_one(psi1_total, sum_w, sum_wg + rest * sum_w);
 #pragma omp simd reduction(+ : after) reduction(max : size)
-    for (long i = 0; i < padded; i++) {
+    for (int64_t i = 0; i < padded; i++) {
         float a = positive_step(alpha[i], wg[i] + coupling * w[i]); /* padding does not step: w is zero there */
         float relative = fabsf(a - alpha[i]) / a;
         size = relative > size ? relative : size;
@@ -187,7 +184,7 @@ static float newton_step(Row *row, float excess, float *total) {
 }
 
 static int solve_row(Row *row, int max_steps, float *log_normaliser) {
-    const long dim = row->dim, padded = row->padded;
+    const int64_t dim = row->dim, padded = row->padded;
     const float *restrict alpha = row->alpha;
     float p = exp_sum(row), excess = floor_excess(p), last = INFINITY;
     double spare = excess > 0.0f ? FLOOR : 1.0 - p, psi, psi1;
@@ -200,7 +197,7 @@ static int solve_row(Row *row, int max_steps, float *log_normaliser) {
     }
     float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
-    for (long i = 0; i < padded; i++) sum += at(i) ? log_gamma(alpha[i]) : 0.0f;
+    for (int64_t i = 0; i < padded; i++) sum += at(i) ? log_gamma(alpha[i]) : 0.0f;
     *log_normaliser = (float)(lgamma((double)total) - (double)sum);
     return excess > 0.0f;
 }
@@ -213,36 +210,37 @@ static void load_statistic(Row *row, const float *restrict product, const float 
         return;
     }
 #pragma omp simd
-    for (long i = 0; i < row->dim; i++) y[i] = (sums[i] + product[i]) / mass;
+    for (int64_t i = 0; i < row->dim; i++) y[i] = (sums[i] + product[i]) / mass;
 }
 
 /* Statistic, alpha and -ln B(alpha) of each row. `before_...` (may be null) are the previous layer's, taken over where a row
  * has not moved; where they are the output itself, such rows are left alone. Returns how many rows were capped, or -1 when
  * there is no memory. */
-long unem_dirichlet_solve(const float *product, const float *sums, const float *mass, const float *before_y,
+int64_t unem_dirichlet_solve(const float *product, const float *sums, const float *mass, const float *before_y,
                           const float *before_alpha, const float *before_norm, float *y, float *alpha, float *norm,
-                          long rows, long dim, int max_steps, int threads) {
+                          int64_t rows, int64_t dim, int max_steps, int threads) {
     const size_t bytes = (size_t)dim * sizeof(float);
-    long capped = 0;
+    int64_t capped = 0;
     int failed = 0;
 #pragma omp parallel num_threads(threads) reduction(+ : capped) reduction(| : failed)
     {
         Row row;
         failed |= !open_row(&row, dim);
 #pragma omp for schedule(dynamic, 16)
-        for (long r = 0; r < rows; r++) {
-            const long at_row = r * dim;
+        for (int64_t r = 0; r < rows; r++) {
+            const int64_t at_row = r * dim;
             if (row.y == NULL) continue;
             load_statistic(&row, product + at_row, sums == NULL ? NULL : sums + at_row, sums == NULL ? 1.0f : mass[r]);
             if (before_y != NULL && is_still(row.y, before_y + at_row, dim)) {
                 if (alpha == before_alpha) continue;
                 memcpy(alpha + at_row, before_alpha + at_row, bytes);
+                memcpy(y + at_row, before_y + at_row, bytes); /* what it was solved for, so that small moves add up */
                 norm[r] = before_norm[r];
             } else {
                 capped += solve_row(&row, max_steps, norm + r);
                 memcpy(alpha + at_row, row.alpha, bytes);
+                memcpy(y + at_row, row.y, bytes);
             }
-            memcpy(y + at_row, row.y, bytes);
         }
         free(row.y);
     }
@@ -251,14 +249,14 @@ long unem_dirichlet_solve(const float *product, const float *sums, const float *
 
 /* w = 1/psi'(alpha) and w(J^-1 g) of the padded row, in place of g in wg */
 static void gradient_row(Row *row, float grad_norm) {
-    const long dim = row->dim, padded = row->padded;
+    const int64_t dim = row->dim, padded = row->padded;
     const float *restrict y = row->y, *restrict alpha = row->alpha;
     float *restrict w = row->w, *restrict wg = row->wg;
     const float p = exp_sum(row), excess = floor_excess(p);
     float total = 0.0f, sum_w = 0.0f, sum_wg = 0.0f, sum = 0.0f;
     double psi_total, psi1_total;
 #pragma omp simd reduction(+ : total, sum_w, sum_wg)
-    for (long i = 0; i < padded; i++) {
+    for (int64_t i = 0; i < padded; i++) {
         float psi, psi1;
         psi_pair(alpha[i], &psi, &psi1);
         w[i] = at(i) ? 1.0f / psi1 : 0.0f;
@@ -270,20 +268,20 @@ static void gradient_row(Row *row, float grad_norm) {
     psi_pair_of_sum(total, &psi_total, &psi1_total);
     const float coupling = rank_one(psi1_total, sum_w, sum_wg);
 #pragma omp simd reduction(+ : sum)
-    for (long i = 0; i < padded; i++) {
+    for (int64_t i = 0; i < padded; i++) {
         wg[i] += coupling * w[i];
         sum += wg[i];
     }
     if (excess > 0.0f) { /* y was lowered by `excess`, whose gradient is softmax(y) */
         const float per_share = sum / p;
 #pragma omp simd
-        for (long i = 0; i < padded; i++) wg[i] -= per_share * exp_(y[i]);
+        for (int64_t i = 0; i < padded; i++) wg[i] -= per_share * exp_(y[i]);
     }
 }
 
 /* Gradient with respect to the statistic, by the implicit function theorem. Returns 0, or -1 when there is no memory. */
-long unem_dirichlet_gradient(const float *mean_log, const float *alpha, const float *grad_alpha, const float *grad_norm,
-                             float *out, long rows, long dim, int threads) {
+int64_t unem_dirichlet_gradient(const float *mean_log, const float *alpha, const float *grad_alpha, const float *grad_norm,
+                             float *out, int64_t rows, int64_t dim, int threads) {
     const size_t bytes = (size_t)dim * sizeof(float);
     int failed = 0;
 #pragma omp parallel num_threads(threads) reduction(| : failed)
@@ -291,7 +289,7 @@ long unem_dirichlet_gradient(const float *mean_log, const float *alpha, const fl
         Row row;
         failed |= !open_row(&row, dim);
 #pragma omp for schedule(static)
-        for (long r = 0; r < rows; r++) {
+        for (int64_t r = 0; r < rows; r++) {
             if (row.y == NULL) continue;
             memcpy(row.y, mean_log + r * dim, bytes);
             memcpy(row.alpha, alpha + r * dim, bytes);

@@ -30,6 +30,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from unem.errors import InputError
 from unem.numerics import backends, native, newton
 from unem.numerics.newton import Fit
 
@@ -59,7 +60,8 @@ def dirichlet_mle(mean_log: Float[Tensor, "*rows dim"]) -> Fit:
         >>> bool((dirichlet_mle(mean_log).alpha - alpha).abs().max() < 1e-9)
         True
     """
-    return Fit(mean_log, *_MaximumLikelihood.apply(mean_log.contiguous()))  # type: ignore[no-untyped-call]
+    private = mean_log.clone(memory_format=torch.contiguous_format)  # the next layer may write over it
+    return Fit(private, *_MaximumLikelihood.apply(private))  # type: ignore[no-untyped-call]
 
 
 def dirichlet_m_step(
@@ -72,16 +74,22 @@ def dirichlet_m_step(
     """:func:`dirichlet_mle` of ``ȳ = (sums + weightsᵀ values) / mass``, differentiable with respect to all four.
 
     ``previous`` is the layer before: in float32 its solution is taken over for the rows whose statistic has not moved since.
-    Without gradient its memory is used again, so that it must not be read afterwards.
+    Where no gradient is wanted its memory is used again, so that it must not be read afterwards. Its shape must be that of the
+    result.
     """
+    if previous is not None and (previous.alpha.shape, previous.alpha.dtype) != (sums.shape, sums.dtype):
+        raise InputError(
+            f"previous: expected a fit of shape {tuple(sums.shape)} in {sums.dtype}, "
+            f"got {tuple(previous.alpha.shape)} in {previous.alpha.dtype}"
+        )
     return Fit(*_MStep.apply(sums, weights, values, mass, previous))  # type: ignore[no-untyped-call]
 
 
 class _MaximumLikelihood(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, mean_log: Tensor) -> tuple[Tensor, Tensor]:
-        fit = _empty_fit(mean_log.clone())
-        _solver(mean_log).solve(newton.Statistic(mean_log), None, fit)
+        fit, ctx.solver = _empty_fit(torch.empty_like(mean_log)), _solver(mean_log)
+        ctx.solver.solve(newton.Statistic(mean_log), None, fit)
         ctx.save_for_backward(mean_log, fit.alpha)
         return fit.alpha, fit.log_normaliser
 
@@ -89,7 +97,7 @@ class _MaximumLikelihood(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_alpha: Tensor, grad_norm: Tensor) -> Tensor:
         mean_log, alpha = ctx.saved_tensors
-        gradient: Tensor = _solver(mean_log).gradient(mean_log, alpha, grad_alpha, grad_norm)
+        gradient: Tensor = ctx.solver.gradient(mean_log, alpha, grad_alpha, grad_norm)
         return gradient
 
 
@@ -102,8 +110,10 @@ class _MStep(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         product, needs_gradient = weights.mT @ values, any(ctx.needs_input_grad)
         before = None if previous is None else Fit(*(t.detach() for t in previous))
-        fit = _empty_fit(product) if before is None or needs_gradient else before
-        _solver(product).solve(newton.Statistic(product, sums, mass), before, fit)
+        reuse = previous is not None and not needs_gradient and _may_be_overwritten(previous)
+        fit = before if before is not None and reuse else _empty_fit(product)
+        ctx.solver = _solver(product)
+        ctx.solver.solve(newton.Statistic(product, sums, mass), before, fit)
         if needs_gradient:
             ctx.save_for_backward(weights, values, mass, fit.mean_log, fit.alpha)
             ctx.mark_non_differentiable(fit.mean_log)
@@ -113,11 +123,15 @@ class _MStep(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, _: Tensor, grad_alpha: Tensor, grad_norm: Tensor) -> tuple[Tensor | None, ...]:
         weights, values, mass, mean_log, alpha = ctx.saved_tensors
-        grad = _solver(mean_log).gradient(mean_log, alpha, grad_alpha, grad_norm)
+        grad = ctx.solver.gradient(mean_log, alpha, grad_alpha, grad_norm)
         grad_mass = torch.linalg.vecdot(grad, mean_log).neg_().div_(mass)
         grad /= mass.unsqueeze(-1)
         grad_values = weights @ grad if ctx.needs_input_grad[2] else None
         return grad, values @ grad.mT, grad_values, grad_mass, None
+
+
+def _may_be_overwritten(fit: Fit) -> bool:
+    return all(t.is_contiguous() and not t.requires_grad for t in fit)
 
 
 def _empty_fit(mean_log: Tensor) -> Fit:

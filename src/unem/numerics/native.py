@@ -12,10 +12,13 @@ import functools
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sysconfig
 import tempfile
+import threading
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import torch
@@ -30,7 +33,7 @@ SOURCE = Path(__file__).with_name("dirichlet.c")
 FLAGS = ("-O3", "-std=c99", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared")
 # Tried in turn: not every compiler knows its machine, or has OpenMP (one thread is used without it).
 VARIANTS = (("-march=native", "-fopenmp"), ("-fopenmp",), ())
-TIME_LIMIT = 60  # seconds; it takes 0.3
+TIME_LIMIT = 20  # seconds; it takes 0.3
 STEPS = newton.MAX_STEPS[torch.float32]
 
 
@@ -66,18 +69,37 @@ def gradient(mean_log: Tensor, alpha: Tensor, grad_alpha: Tensor, grad_norm: Ten
     return out
 
 
-@functools.cache
+_lock = threading.Lock()
+
+
 def _library() -> ctypes.CDLL | None:
+    with _lock:  # several threads may want it first
+        return _loaded()
+
+
+@functools.cache
+def _loaded() -> ctypes.CDLL | None:
+    folder = _cache_folder()
     try:
-        path = _compiled()
-        return None if path is None else _load(path)
-    except (OSError, subprocess.SubprocessError, AttributeError):
+        with folder if isinstance(folder, tempfile.TemporaryDirectory) else nullcontext(os.fspath(folder)) as name:
+            return _first_that_works(Path(name))
+    except OSError:
         return None  # the plain solver serves
+
+
+def _first_that_works(folder: Path) -> ctypes.CDLL | None:
+    for compiler in _compilers():
+        with suppress(OSError, subprocess.SubprocessError, AttributeError):
+            path = _compiled(compiler, folder)
+            library = None if path is None else _load(path)
+            if library is not None:
+                return library
+    return None
 
 
 def _load(path: Path) -> ctypes.CDLL | None:
     library = ctypes.CDLL(os.fspath(path))
-    pointer, long, integer = ctypes.c_void_p, ctypes.c_long, ctypes.c_int
+    pointer, long, integer = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
     library.unem_dirichlet_solve.argtypes = [pointer] * 9 + [long, long, integer, integer]
     library.unem_dirichlet_gradient.argtypes = [pointer] * 5 + [long, long, integer]
     library.unem_dirichlet_solve.restype = library.unem_dirichlet_gradient.restype = long
@@ -95,35 +117,35 @@ def _is_right(library: ctypes.CDLL) -> bool:
     return torch.allclose(alpha.double(), known, rtol=1e-3) and torch.allclose(norm.double(), expected, atol=1e-2)
 
 
-def _compiled() -> Path | None:
+def _compiled(compiler: tuple[str, ...], folder: Path) -> Path | None:
     """The library's file, made if it is not there."""
-    compiler = _compiler()
-    if compiler is None:
-        return None
-    key = hashlib.sha256(SOURCE.read_bytes() + repr((FLAGS, VARIANTS, compiler, _processor())).encode()).hexdigest()[
-        :16
-    ]
-    folder = _cache_folder()
-    path = folder / f"dirichlet-{key}.so"
+    what = repr((FLAGS, VARIANTS, compiler, _processor())).encode()
+    path = folder / f"dirichlet-{hashlib.sha256(SOURCE.read_bytes() + what).hexdigest()[:16]}.so"
     if not path.exists():
-        aside = folder / f".{path.name}.{os.getpid()}"
+        handle, name = tempfile.mkstemp(dir=folder, prefix=".dirichlet-")
+        os.close(handle)
+        aside = Path(name)
         try:
             if not _compile(compiler, aside):
                 return None
-            os.replace(aside, path)
+            aside.chmod(0o700)
+            aside.replace(path)
         finally:
             aside.unlink(missing_ok=True)
     return path if _is_ours(path) else None
 
 
-def _compiler() -> str | None:
-    configured = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
-    return next((found for name in (configured, "cc", "gcc", "clang") if (found := shutil.which(name))), None)
+def _compilers() -> list[tuple[str, ...]]:
+    """The configured compiler, with its arguments, then the usual names."""
+    configured = [shlex.split(c) for c in (os.environ.get("CC"), sysconfig.get_config_var("CC")) if c]
+    commands = [*configured, ["cc"], ["gcc"], ["clang"]]
+    found = [(path, *arguments) for name, *arguments in filter(None, commands) if (path := shutil.which(name))]
+    return list(dict.fromkeys(found))
 
 
-def _compile(compiler: str, target: Path) -> bool:
+def _compile(compiler: tuple[str, ...], target: Path) -> bool:
     for variant in VARIANTS:
-        command = [compiler, *FLAGS, *variant, os.fspath(SOURCE), "-o", os.fspath(target), "-lm"]
+        command = [*compiler, *FLAGS, *variant, os.fspath(SOURCE), "-o", os.fspath(target), "-lm"]
         done = subprocess.run(command, capture_output=True, timeout=TIME_LIMIT, check=False)
         if done.returncode == 0:
             return True
@@ -139,8 +161,8 @@ def _processor() -> str:
     return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
 
 
-def _cache_folder() -> Path:
-    """A folder that only this user can write to: what is in it will be executed."""
+def _cache_folder() -> Path | tempfile.TemporaryDirectory[str]:
+    """A folder that only this user can write to: what is in it will be executed. Without one, for this process only."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unem"
     try:
         base.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -148,7 +170,7 @@ def _cache_folder() -> Path:
             return base
     except (OSError, RuntimeError):
         pass
-    return Path(tempfile.mkdtemp(prefix="unem-"))
+    return tempfile.TemporaryDirectory(prefix="unem-")
 
 
 def _is_ours(path: Path) -> bool:

@@ -62,15 +62,20 @@ def solve(statistic: Statistic, previous: Fit | None, fit: Fit) -> None:
         moved = torch.arange(len(rows))
         if previous is not None:
             before = previous.mean_log.reshape(-1, dim)
-            moved = moved[(rows - before).abs_().amax(-1) > UNMOVED[rows.dtype]]
+            moved = moved[~((rows - before).abs_().amax(-1) <= UNMOVED[rows.dtype])]  # not a number counts as moved
             if fit.alpha is not previous.alpha:
                 fit.alpha.copy_(previous.alpha)
                 fit.log_normaliser.copy_(previous.log_normaliser)
         for part in moved.split(max(1, CHUNK // dim)) if len(moved) else ():
             solution = _newton(rows[part])
             alpha[part], norm[part] = solution, _log_normaliser(solution)
-        if previous is not None and fit.mean_log is previous.mean_log:
-            fit.mean_log.view(-1, dim)[moved] = rows[moved]
+        if previous is not None:  # unmoved rows keep the ȳ that they were solved for, so that small moves add up
+            if fit.mean_log is not previous.mean_log:
+                kept = previous.mean_log.clone()
+                kept.view(-1, dim)[moved] = rows[moved]
+                fit.mean_log.copy_(kept)
+            else:
+                fit.mean_log.view(-1, dim)[moved] = rows[moved]
             return
     fit.mean_log.copy_(mean_log)
 

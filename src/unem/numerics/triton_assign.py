@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -18,10 +19,11 @@ def assign(logits: Tensor, log_prior: Tensor | None, temperature: float) -> tupl
     assigned = logits.new_empty(tasks, classes)
     block = max(16, triton.next_power_of_2(classes))
     rows = max(1, min(ELEMENTS // block, triton.next_power_of_2(queries)))
-    _assign_kernel[(tasks,)](
-        logits, assigned if log_prior is None else log_prior.contiguous(), assigned, queries, classes, 1 / temperature,
-        HAS_PRIOR=log_prior is not None, STEPS=triton.cdiv(queries, rows), ROWS=rows, BLOCK=block, num_warps=4,
-    )  # fmt: skip
+    with torch.cuda.device_of(logits):
+        _assign_kernel[(tasks,)](
+            logits, assigned if log_prior is None else log_prior.contiguous(), assigned, queries, classes, 1 / temperature,
+            HAS_PRIOR=log_prior is not None, STEPS=triton.cdiv(queries, rows), ROWS=rows, BLOCK=block, num_warps=4,
+        )  # fmt: skip
     return logits, assigned
 
 

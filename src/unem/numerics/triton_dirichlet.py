@@ -23,25 +23,28 @@ MAX_STEPS = newton.MAX_STEPS[torch.float32]
 
 def solve(statistic: newton.Statistic, previous: newton.Fit | None, fit: newton.Fit) -> None:
     """See :func:`unem.numerics.newton.solve`."""
-    product, sums, mass = statistic
+    product, sums, mass = (None if t is None else t.contiguous() for t in statistic)
+    assert product is not None
     rows, dim = product.numel() // product.shape[-1], product.shape[-1]
     before, shape = previous or fit, _shape(rows, dim)
-    _solve_kernel[shape["grid"]](
-        product, sums, mass, *before, *fit, rows, dim,
-        HAS_SUMS=sums is not None, HAS_PREVIOUS=previous is not None, IN_PLACE=before.alpha is fit.alpha,
-        STEPS=MAX_STEPS, ROWS=shape["rows"], BLOCK=shape["block"], num_warps=shape["warps"],
-    )  # fmt: skip
+    with torch.cuda.device_of(product):  # Triton launches on the current device
+        _solve_kernel[shape["grid"]](
+            product, sums, mass, *before, *fit, rows, dim,
+            HAS_SUMS=sums is not None, HAS_PREVIOUS=previous is not None, IN_PLACE=before.alpha is fit.alpha,
+            STEPS=MAX_STEPS, ROWS=shape["rows"], BLOCK=shape["block"], num_warps=shape["warps"],
+        )  # fmt: skip
 
 
 def gradient(mean_log: Tensor, alpha: Tensor, grad_alpha: Tensor, grad_norm: Tensor) -> Tensor:
     """The implicit gradient of (α, −ln B(α)) with respect to ȳ."""
-    grad_alpha, grad_norm = grad_alpha.contiguous(), grad_norm.contiguous()
+    mean_log, alpha, grad_alpha, grad_norm = (t.contiguous() for t in (mean_log, alpha, grad_alpha, grad_norm))
     rows, dim = mean_log.numel() // mean_log.shape[-1], mean_log.shape[-1]
     out, shape = torch.empty_like(mean_log), _shape(rows, dim)
-    _gradient_kernel[shape["grid"]](
-        mean_log, alpha, grad_alpha, grad_norm, out, rows, dim,
-        ROWS=shape["rows"], BLOCK=shape["block"], num_warps=shape["warps"],
-    )  # fmt: skip
+    with torch.cuda.device_of(mean_log):
+        _gradient_kernel[shape["grid"]](
+            mean_log, alpha, grad_alpha, grad_norm, out, rows, dim,
+            ROWS=shape["rows"], BLOCK=shape["block"], num_warps=shape["warps"],
+        )  # fmt: skip
     return out
 
 
@@ -114,8 +117,10 @@ def _solve_kernel(
     moved = row < rows
     y = mean
     if HAS_PREVIOUS:
-        change = tl.where(there, tl.abs(y - tl.load(before + place, mask=there, other=-1.0)), 0.0)
-        moved &= tl.max(change, 1) > 1e-6  # newton.UNMOVED
+        before_mean = tl.load(before + place, mask=there, other=-1.0)
+        change = tl.where(there, tl.abs(y - before_mean), 0.0)
+        moved &= tl.min((change <= 1e-6).to(tl.int32), 1) == 0  # newton.UNMOVED; not a number counts as moved
+        mean = tl.where(moved[:, None], mean, before_mean)  # what an unmoved row was solved for
     if tl.max(moved.to(tl.int32), 0) > 0:
         p, excess = _excess(y, there, 1.00005e-4)
         spare = tl.where(excess > 0, 1e-4, 1.0 - p)

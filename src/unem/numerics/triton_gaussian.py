@@ -26,15 +26,17 @@ def gram_statistics(
     query: Tensor, query_index: Tensor, support: Tensor, support_index: Tensor, classes: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``G``, ``H`` and ``r`` of tasks whose samples are rows of tables; the support is ordered by class."""
+    query, support = query.contiguous(), support.contiguous()
     (tasks, queries), features = query_index.shape, query.shape[1]
     shots = support_index.shape[1] // classes
     gram, cross = query.new_empty(tasks, queries, queries), query.new_empty(tasks, queries, classes)
     norms = query.new_empty(tasks, classes)
-    _gram_kernel[(tasks,)](
-        query, query_index.contiguous(), support, support_index.contiguous(), gram, cross, norms,
-        queries, classes,
-        FEATURES=features, SHOTS=shots, **_split(queries), CLASSES=_block(classes), CHUNK=32, num_warps=4,
-    )  # fmt: skip
+    with torch.cuda.device_of(query):
+        _gram_kernel[(tasks,)](
+            query, query_index.contiguous(), support, support_index.contiguous(), gram, cross, norms,
+            queries, classes,
+            FEATURES=features, SHOTS=shots, **_split(queries), CLASSES=_block(classes), CHUNK=32, num_warps=4,
+        )  # fmt: skip
     return gram, cross, norms
 
 
@@ -46,11 +48,17 @@ def assignments(
     tasks, queries, classes = cross.shape
     out = torch.empty_like(cross)
     numbers = _on_device((*class_balances, *temperatures), cross.device)
-    _loop_kernel[(tasks,)](
-        gram, cross, norms, shots.contiguous(), numbers, out, queries, classes, precision, floor,
-        LAYERS=len(class_balances), **_split(queries), CLASSES=_block(classes), **_loop_options(queries, classes),
-    )  # fmt: skip
+    if cross.is_cuda and torch.cuda.is_current_stream_capturing():
+        _recorded.append(numbers)  # a graph reads it as long as it lives
+    with torch.cuda.device_of(gram):
+        _loop_kernel[(tasks,)](
+            gram, cross, norms, shots.contiguous(), numbers, out, queries, classes, precision, floor,
+            LAYERS=len(class_balances), **_split(queries), CLASSES=_block(classes), **_loop_options(queries, classes),
+        )  # fmt: skip
     return out
+
+
+_recorded: list[Tensor] = []
 
 
 @functools.lru_cache(maxsize=64)
