@@ -13,9 +13,10 @@ from scipy.special import softmax
 import reference
 import unem
 from unem.errors import InputError
+from unem.methods.lr_ici import entry_penalties, lowest_of_class, principal_basis
 from unem.methods.pt_map import balanced
 
-NAMES = ["baseline", "bd-cspn", "pt-map", "laplacian-shot"]
+NAMES = ["baseline", "bd-cspn", "pt-map", "laplacian-shot", "lr-ici"]
 
 
 def unit(x):
@@ -147,6 +148,93 @@ def test_a_single_query_has_no_neighbours():
     assert torch.equal(one, other)
 
 
+@given(seed=st.integers(0, 10**6), inverse_penalty=st.floats(0.01, 30))
+@settings(max_examples=10)
+def test_lr_without_rounds_is_sklearns_logistic_regression(seed, inverse_penalty):
+    from sklearn.linear_model import LogisticRegression
+
+    def formula(support, labels, query):
+        model = LogisticRegression(C=inverse_penalty, tol=1e-9, max_iter=10000).fit(unit(support), labels)
+        return model.predict_proba(unit(query))
+
+    method = unem.create("lr-ici", inverse_penalty=inverse_penalty, rounds=0, steps=300)
+    assert_equals_one_by_one(method, uneven_task(seed), formula, atol=1e-5)
+
+
+def entries_by_sklearn(projected, labels, penalties):
+    """Bounds of each sample's penalty of entry: the cell of scikit-learn's path where its row leaves 0."""
+    from sklearn.linear_model import lasso_path
+
+    complement = np.eye(len(projected)) - projected @ np.linalg.pinv(projected)
+    first = np.linalg.norm(complement @ labels, axis=1).max() / len(projected)  # scikit-learn divides the squares by n
+    grid = first * np.logspace(0, -3, penalties)
+    values, rows, _ = lasso_path(complement, complement @ labels, alphas=grid, tol=1e-10, max_iter=100000)
+    active = np.linalg.norm(rows, axis=0) > 0
+    first = active.argmax(1)
+    low, high = (np.where(active.any(1), values[i], 0) * len(projected) for i in (first, first - 1))
+    return low, high
+
+
+@pytest.mark.parametrize(("seed", "features"), [(0, 6), (1, 40), (2, 3)])
+def test_credibility_is_the_lasso_path_of_scikit_learn(seed, features):
+    from sklearn.decomposition import PCA
+
+    task = reference.random_task(1, 5, 3, 30, features, seed)
+    samples = torch.cat([task.support, task.query], 1)
+    labels = torch.eye(5, dtype=torch.float64)[torch.randint(5, samples.shape[:2])]
+    basis = principal_basis(samples, torch.ones_like(samples[..., :1]), 2)
+    low, high = entries_by_sklearn(PCA(2).fit_transform(samples[0].numpy()), labels[0].numpy(), 100)
+    entry = entry_penalties(basis, labels, 100)[0].numpy()
+    assert (entry >= 0.999 * low).all()
+    assert (entry <= 1.001 * high).all()
+
+
+def test_lr_ici_is_its_rounds_written_out():
+    """Logistic regression, principal components and an exact path by scikit-learn; the most credible join by a loop."""
+    from sklearn.decomposition import PCA
+    from sklearn.linear_model import LogisticRegression
+
+    def model():
+        return LogisticRegression(C=10, tol=1e-9, max_iter=10000)
+
+    def formula(support, labels, query):
+        support, query = unit(support), unit(query)
+        projected = PCA(2).fit_transform(np.concatenate([support, query]))
+        train, targets = support, labels
+        for number in (1, 2):
+            pseudo = model().fit(train, targets).predict(query)
+            one_hot = np.eye(labels.max() + 1)[np.concatenate([labels, pseudo])]
+            low, _ = entries_by_sklearn(projected, one_hot, 400)  # finer than the samples differ
+            doubt = low[len(support) :]
+            chosen = [
+                q for k in range(4) for q in sorted(np.flatnonzero(pseudo == k), key=doubt.__getitem__)[: 2 * number]
+            ]
+            train, targets = np.concatenate([support, query[chosen]]), np.concatenate([labels, pseudo[chosen]])
+        return model().fit(train, targets).predict_proba(query)
+
+    assert_equals_one_by_one(unem.create("lr-ici", rounds=2, per_round=2), uneven_task(8), formula, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("samples", "rank"), [(torch.randn(9, 4), 3), (torch.randn(4, 9), 3), (torch.randn(9, 1) * torch.ones(4), 1)]
+)
+def test_principal_basis_is_orthonormal_and_knows_its_rank(samples, rank):
+    basis = principal_basis(samples[None], torch.ones(1, len(samples), 1), 3)[0]
+    expected = torch.diag((torch.arange(3) >= 3 - rank).float())
+    torch.testing.assert_close(basis.mT @ basis, expected, rtol=0, atol=1e-4)
+
+
+@given(
+    values=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), min_size=1, max_size=12), count=st.integers(1, 5)
+)
+def test_lowest_of_class_by_sorting(values, count):
+    scores, classes = (torch.tensor(v) for v in zip(*values, strict=True))
+    chosen = lowest_of_class(scores[None].float(), classes[None], count)[0, :, 0]
+    members = [[i for i in range(len(values)) if classes[i] == k] for k in range(3)]
+    expected = {i for group in members for i in sorted(group, key=lambda i: (scores[i], i))[:count]}
+    assert set(chosen.nonzero().flatten().tolist()) == expected
+
+
 def easy_task(tasks=3, classes=4, shots=3, queries=24, features=16, dtype=torch.float64):
     """Well separated classes of features that are not negative, as many queries of each."""
     g = torch.Generator().manual_seed(3)
@@ -218,6 +306,12 @@ def test_coinciding_and_zero_features_give_probabilities(name):
         ("pt-map", {"iterations": -2}, "iterations"),
         ("laplacian-shot", {"smoothness": -0.1}, "smoothness"),
         ("laplacian-shot", {"neighbours": 0}, "neighbours"),
+        ("lr-ici", {"inverse_penalty": 0.0}, "inverse_penalty"),
+        ("lr-ici", {"components": 0}, "components"),
+        ("lr-ici", {"per_round": 0}, "per_round"),
+        ("lr-ici", {"rounds": -1}, "rounds"),
+        ("lr-ici", {"penalties": 1}, "penalties"),
+        ("lr-ici", {"steps": 0}, "steps"),
         ("laplacian-shot", {"iterations": 2.5}, "iterations: expected int"),
     ],
 )

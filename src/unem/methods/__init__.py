@@ -7,6 +7,7 @@ from unem.methods import (  # noqa: F401
     em_gaussian,
     laplacian_shot,
     learned,
+    lr_ici,
     paddle,
     prototypes,
     pt_map,
