@@ -323,3 +323,12 @@ def test_settings_are_checked(name, options, message):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_method_tells_its_settings(name):
     assert unem.create(name).describe() == unem.method_info(name).options
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@pytest.mark.parametrize("name", NAMES)
+def test_cuda_gives_the_same(name):
+    task, _ = easy_task()
+    here, there = (unem.create(name).predict(task.to(d)).probabilities for d in ("cpu", "cuda"))
+    assert there.is_cuda
+    torch.testing.assert_close(there.cpu(), here, rtol=0, atol=1e-6)

@@ -16,7 +16,6 @@ from unem.methods.parts import (
     class_means,
     one_hot_labels,
     predicted,
-    squared_distances,
     unit_length,
 )
 from unem.task import Inputs, Prediction, Task
@@ -45,7 +44,9 @@ class Baseline:
         return predicted(task, self._probabilities(task.query, weights))
 
     def _probabilities(self, samples: Tensor, weights: Tensor) -> Tensor:
-        return (-0.5 * self.temperature * squared_distances(samples, weights)).softmax(-1)
+        """``softmax_k(−½ τ ‖z − w_k‖²)``; ``‖z‖²`` is the same for all classes."""
+        half_squares = 0.5 * weights.square().sum(-1).unsqueeze(-2)
+        return (self.temperature * (samples @ weights.mT - half_squares)).softmax(-1)
 
     def _gradient_on(self, task: Task) -> Callable[[Tensor], Tensor]:
         """``τ/|S| Σ_n (p_nk − y_nk)(z_n − w_k)``, the gradient of the mean cross-entropy."""
