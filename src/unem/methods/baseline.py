@@ -1,0 +1,78 @@
+"""A classifier fitted to the support."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from unem.methods.base import register
+from unem.methods.parts import (
+    adam,
+    check_count,
+    check_positive,
+    class_means,
+    one_hot_labels,
+    predicted,
+    unit_length,
+)
+from unem.task import Inputs, Prediction, Task
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Class weights that start as class means and follow the cross-entropy of the support."""
+
+    temperature: float
+    steps: int
+    learning_rate: float
+    name: ClassVar[str] = "baseline"
+    inputs: ClassVar[Inputs] = "features"
+
+    def __post_init__(self) -> None:
+        check_positive(temperature=self.temperature, learning_rate=self.learning_rate)
+        check_count(0, steps=self.steps)
+
+    def describe(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def predict(self, task: Task) -> Prediction:
+        task = unit_length(task)
+        weights = adam(class_means(task), self._gradient_on(task), self.learning_rate, self.steps)
+        return predicted(task, self._probabilities(task.query, weights))
+
+    def _probabilities(self, samples: Tensor, weights: Tensor) -> Tensor:
+        """``softmax_k(−½ τ ‖z − w_k‖²)``; ``‖z‖²`` is the same for all classes."""
+        half_squares = 0.5 * weights.square().sum(-1).unsqueeze(-2)
+        return (self.temperature * (samples @ weights.mT - half_squares)).softmax(-1)
+
+    def _gradient_on(self, task: Task) -> Callable[[Tensor], Tensor]:
+        """``τ/|S| Σ_n (p_nk − y_nk)(z_n − w_k)``, the gradient of the mean cross-entropy."""
+        labels = one_hot_labels(task)
+        there = labels.sum(-1, keepdim=True)
+        scale = self.temperature / there.sum(1, keepdim=True)
+
+        def gradient(weights: Tensor) -> Tensor:
+            error = there * self._probabilities(task.support, weights) - labels
+            return scale * (error.mT @ task.support - error.sum(1).unsqueeze(-1) * weights)
+
+        return gradient
+
+
+@register(
+    "baseline",
+    reference="W.-Y. Chen et al., A closer look at few-shot classification, ICLR 2019",
+    transductive=False,
+)
+def baseline(*, temperature: float = 15.0, steps: int = 100, learning_rate: float = 1e-3) -> Baseline:
+    r"""A linear classifier fitted to the support, each query by itself.
+
+    On features of unit length, ``min_w −1/|S| Σ_n ln p(y_n | z_n)`` with ``p(k | z) = softmax_k(−½ τ ‖z − w_k‖²)``. The weights
+    start as the class means and take a fixed number of Adam steps; the query plays no part.
+
+    The settings are those of published comparisons of transductive methods, which start from class means; the cited
+    paper starts from random weights.
+    """
+    return Baseline(temperature, steps, learning_rate)

@@ -1,0 +1,55 @@
+"""BD-CSPN."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from unem.methods.base import register
+from unem.methods.parts import check_positive, class_means, cosines, one_hot_labels, predicted, support_mean
+from unem.task import Inputs, Prediction, Task
+
+
+@dataclass(frozen=True)
+class BDCSPN:
+    """Prototypes moved once by pseudo-labelled queries, after the query's mean was moved onto the support's."""
+
+    temperature: float
+    name: ClassVar[str] = "bd-cspn"
+    inputs: ClassVar[Inputs] = "features"
+
+    def __post_init__(self) -> None:
+        check_positive(temperature=self.temperature)
+
+    def describe(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def predict(self, task: Task) -> Prediction:
+        query = task.query + (support_mean(task) - task.query.mean(1, keepdim=True))
+        means = class_means(task)
+        u = self._probabilities(query, means)
+        nearest = torch.zeros_like(u).scatter(-1, u.argmax(-1, keepdim=True), 1.0)
+        weights = torch.cat([one_hot_labels(task) * self._probabilities(task.support, means), nearest * u], 1)
+        # Only directions matter, so the weighted sums need not be divided by their weights.
+        rectified = weights.mT @ torch.cat([task.support, query], 1)
+        return predicted(task, self._probabilities(query, rectified))
+
+    def _probabilities(self, samples: Tensor, prototypes: Tensor) -> Tensor:
+        return (self.temperature * cosines(samples, prototypes)).softmax(-1)
+
+
+@register("bd-cspn", reference="J. Liu et al., Prototype rectification for few-shot learning, ECCV 2020")
+def bd_cspn(*, temperature: float = 50.0) -> BDCSPN:
+    r"""BD-CSPN: prototypes rectified once by pseudo-labelled queries, compared by their cosine.
+
+    Bias between the sets: ``z_q ← z_q + (mean of the support − mean of the query)``. Bias within a class: with
+    ``w_nk = softmax_k(τ cos(z_n, mean_k))``, the prototype becomes ``p_k ∝ Σ w_nk z_n`` over the support of class k and the queries
+    nearest to mean_k. Then ``u_q = softmax_k(τ cos(z_q, p_k))``.
+
+    The weights are those of published comparisons, as is τ: over all queries, and normalised over classes. The paper
+    uses the most confident queries of each class only and normalises ``exp(τ cos)`` over them, with τ = 10.
+    """
+    return BDCSPN(temperature)
