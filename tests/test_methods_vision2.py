@@ -340,6 +340,15 @@ def test_easy_tasks_are_solved(name, dtype):
     assert torch.equal(again, inside.probabilities)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@pytest.mark.parametrize("name", NAMES)
+def test_both_devices_agree(name):
+    task = padded_task()
+    there = make(name).predict(task.to("cuda")).probabilities
+    assert there.is_cuda
+    torch.testing.assert_close(there.cpu(), make(name).predict(task).probabilities, rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_default_settings_and_tiny_tasks(name):
     """One class, one sample of it, one query; and more neighbours asked for than there are."""

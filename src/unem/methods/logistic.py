@@ -68,7 +68,8 @@ class _Problem:
 def _newton(problem: _Problem, max_iterations: int) -> Tensor:
     """Newton's method with backtracking; a task whose gradient has vanished is left alone."""
     w = problem.x.new_zeros(len(problem.x), problem.x.shape[2], problem.y.shape[2])
-    tolerance = torch.finfo(w.dtype).eps ** 0.5 * max(1.0, problem.C)
+    eps = torch.finfo(w.dtype).eps
+    tolerance = max(eps**0.5, 8 * eps * problem.C * problem.x.shape[1])  # the second is the gradient's own rounding
     for _ in range(max_iterations):
         p = (problem.x @ w).softmax(-1)
         gradient = problem.gradient(w, p)
