@@ -248,7 +248,7 @@ def test_label_propagation_is_sklearns(neighbours, alpha, gamma):
 
 @pytest.mark.parametrize("name", ["tim-gd", "alpha-tim"])
 def test_objectives_decrease(name):
-    """The prototypes are found again from two lengths of descent through the objective's own gradient."""
+    """torch's Adam on ``objective`` goes down at every step, and ends where the method's closed-form gradient does."""
     task = reference.random_task(tasks=1)
     method = make(name)
     support, labels, query = next(each_task(task))
@@ -264,13 +264,12 @@ def test_objectives_decrease(name):
     torch.testing.assert_close(after, p_query.detach())
 
 
-def test_tim_adm_decreases_tims_objective():
+def test_tim_adm_gains_information():
     task = reference.random_task(tasks=5, queries=40)
-    objective = make("tim-gd", cross_entropy=0.1, marginal=1.0, conditional=0.1)
 
     def information(iterations):
         p = make("tim-adm", iterations=iterations).predict(task).probabilities
-        return tsallis(p.mean(1), 1) - objective.conditional * tsallis(p, 1).mean(1)
+        return tsallis(p.mean(1), 1) - 0.1 * tsallis(p, 1).mean(1)
 
     assert (information(100) > information(1)).all()
 
