@@ -1,17 +1,23 @@
 """Every method that can be compared, one file each, behind one contract and one registry."""
 
 from unem.methods import (  # noqa: F401
+    alpha_am,
+    alpha_tim,
     baseline,
     bd_cspn,
     em_dirichlet,
     em_gaussian,
+    label_propagation,
     laplacian_shot,
     learned,
+    logistic,
     lr_ici,
     paddle,
     prototypes,
     pt_map,
+    simpleshot,
     soft_kmeans,
+    tim,
     zero_shot,
 )
 from unem.methods.base import GEMMethod, Method, MethodInfo, create, create_for, list_methods, method_info, register

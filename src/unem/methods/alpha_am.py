@@ -1,0 +1,167 @@
+"""Adaptive manifold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from unem.errors import InputError
+from unem.methods._graph import nearest, propagate, without_loops
+from unem.methods._shared import Adam, Settings, answer, check_settings, class_means, in_parts, is_sample, one_hot, unit
+from unem.methods.base import register
+from unem.methods.tim import entropy, log_mean
+from unem.task import Inputs, Prediction, Task
+
+
+@dataclass(frozen=True)
+class AdaptiveManifold(Settings):
+    """Class centroids as vertices of a graph that is learned together with them."""
+
+    cross_entropy: float
+    marginal: float
+    conditional: float
+    marginal_alpha: float
+    conditional_alpha: float
+    alpha: float
+    neighbours: int
+    temperature: float
+    learning_rate: float
+    iterations: int
+    name: ClassVar[str] = "alpha-am"
+    inputs: ClassVar[Inputs] = "features"
+
+    def __post_init__(self) -> None:
+        check_settings(
+            count={"iterations": self.iterations, "neighbours": self.neighbours},
+            positive={
+                "marginal_alpha": self.marginal_alpha,
+                "conditional_alpha": self.conditional_alpha,
+                "temperature": self.temperature,
+                "learning_rate": self.learning_rate,
+            },
+            weight={
+                "cross_entropy": self.cross_entropy,
+                "marginal": self.marginal,
+                "conditional": self.conditional,
+                "alpha": self.alpha,
+            },
+        )
+        if self.alpha >= 1:
+            raise InputError(f"alpha: expected a number of at least 0 and below 1, got {self.alpha!r}")
+
+    def predict(self, task: Task) -> Prediction:
+        vertices = task.num_classes + task.support_labels.shape[1] + task.num_queries
+        with torch.inference_mode(False), torch.enable_grad():
+            return answer(task, in_parts(task, 30 * vertices**2, self._learn).detach())
+
+    def _learn(self, task: Task) -> Tensor:
+        graph = _Graph.of(task, self.alpha, self.neighbours)
+        known = one_hot(task)
+        ones = graph.there.new_ones(len(task), graph.there.shape[1], graph.there.shape[1])
+        parameters = [class_means(unit(task)).clone(), ones, ones.clone()]
+        adams = [Adam(self.learning_rate) for _ in parameters]
+        for _ in range(self.iterations):
+            parameters = [p.detach().requires_grad_() for p in parameters]
+            loss = self._objective(self._log_prob(graph, *parameters), known).sum()
+            gradients = torch.autograd.grad(loss, parameters)
+            with torch.no_grad():
+                parameters = [a.step(p, g) for a, p, g in zip(adams, parameters, gradients, strict=True)]
+        with torch.no_grad():
+            return self._log_prob(graph, *parameters)[:, known.shape[1] :].exp()
+
+    def _log_prob(self, graph: _Graph, centroids: Tensor, rate: Tensor, gain: Tensor) -> Tensor:
+        return (self.temperature * graph.similarity(centroids, rate, gain)).log_softmax(-1)
+
+    def _objective(self, log_prob: Tensor, known: Tensor) -> Float[Tensor, " task"]:
+        support, query = log_prob[:, : known.shape[1]], log_prob[:, known.shape[1] :]
+        cross_entropy = -(known * support).sum((1, 2)) / known.sum((1, 2))
+        marginal = entropy(log_mean(query), self.marginal_alpha)
+        conditional = entropy(query, self.conditional_alpha).mean(1)
+        return self.cross_entropy * cross_entropy - self.marginal * marginal + self.conditional * conditional
+
+
+@dataclass(frozen=True)
+class _Graph:
+    """Vertices are centroids, support and queries, in this order."""
+
+    samples: Float[Tensor, "task sample feature"]
+    there: Float[Tensor, "task vertex"]
+    """0 for padding."""
+    alpha: float
+    neighbours: int
+
+    @staticmethod
+    def of(task: Task, alpha: float, neighbours: int) -> _Graph:
+        unit_task = unit(task)
+        samples = torch.cat([unit_task.support, unit_task.query], 1)  # a new tensor, so that a gradient may be taken
+        ones = samples.new_ones(len(task), task.num_classes + task.num_queries)
+        there = torch.cat([ones[:, : task.num_classes], is_sample(task), ones[:, task.num_classes :]], 1)
+        return _Graph(samples, there, alpha, neighbours)
+
+    def similarity(self, centroids: Tensor, rate: Tensor, gain: Tensor) -> Float[Tensor, "task sample class"]:
+        """Manifold similarity of support and queries to the centroids."""
+        classes = centroids.shape[1]
+        distance = self._distance(torch.cat([centroids, self.samples], 1))
+        affinity = without_loops(torch.exp(-rate * distance)) * self.there.unsqueeze(1) * self.there.unsqueeze(2)
+        # Centroids choose no neighbours, they are chosen: else every one would be near all the queries.
+        affinity = torch.cat([torch.zeros_like(affinity[:, :classes]), affinity[:, classes:]], 1)
+        affinity = gain * nearest(affinity, self.neighbours)
+        start = torch.eye(affinity.shape[-1], classes, dtype=affinity.dtype, device=affinity.device)
+        return propagate(affinity, self.alpha, start.expand(len(affinity), -1, -1))[:, classes:]
+
+    def _distance(self, vertices: Tensor) -> Tensor:
+        """Distances over their standard deviation among all pairs of vertices."""
+        distance = torch.cdist(vertices, vertices)
+        pair = self.there.unsqueeze(1) * self.there.unsqueeze(2)
+        pairs = pair.sum((1, 2), keepdim=True)
+        mean = (pair * distance).sum((1, 2), keepdim=True) / pairs
+        variance = (pair * (distance - mean).square()).sum((1, 2), keepdim=True) / (pairs - 1)
+        return distance / variance.clamp_min(torch.finfo(distance.dtype).tiny).sqrt()
+
+
+@register(
+    "alpha-am",
+    reference="M. Lazarou et al., Adaptive manifold for imbalanced transductive few-shot learning, WACV 2024",
+)
+def alpha_am(
+    *,
+    marginal_alpha: float = 5.0,
+    conditional_alpha: float = 5.0,
+    cross_entropy: float = 1.0,
+    marginal: float = 1.0,
+    conditional: float = 1.0,
+    alpha: float = 0.9,
+    neighbours: int = 10,
+    temperature: float = 15.0,
+    learning_rate: float = 1e-4,
+    iterations: int = 1000,
+) -> AdaptiveManifold:
+    r"""Adaptive manifold (α-AM): α-TIM's objective, with similarity along a graph that is learned too.
+
+    Vertices v are class centroids, support and queries, of unit length (the centroids start as the support's means). With
+    distances r in units of their standard deviation in the task,
+
+    ``A_nm = exp(−G_nm r_nm)``, no loops; support and queries keep their ``neighbours`` strongest edges; A ← (A + Aᵀ)/2,
+
+    ``W = D^-½ (B ∘ A) D^-½``, ``Z = (I − αW)⁻¹ Y`` with Y = 1 at each centroid's own class, ``p_n = softmax(τ Z_n)``.
+
+    Learned, by Adam: the centroids, and two numbers for each pair of vertices, the rate G and the gain B (all 1 at first).
+    The published settings for five shots and more are the defaults; for one shot they are α = 0.8, 20 neighbours, α-entropies
+    with 2.
+    """
+    return AdaptiveManifold(
+        cross_entropy,
+        marginal,
+        conditional,
+        marginal_alpha,
+        conditional_alpha,
+        alpha,
+        neighbours,
+        temperature,
+        learning_rate,
+        iterations,
+    )

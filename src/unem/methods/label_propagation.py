@@ -1,0 +1,63 @@
+"""Label propagation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from unem.errors import InputError
+from unem.methods._graph import nearest, propagate, without_loops
+from unem.methods._shared import Settings, answer, check_settings, in_parts, is_sample, one_hot, unit
+from unem.methods.base import register
+from unem.task import Inputs, Prediction, Task
+
+
+@dataclass(frozen=True)
+class LabelPropagation(Settings):
+    """Labels spread along the edges of a graph over support and queries."""
+
+    alpha: float
+    gamma: float
+    neighbours: int
+    name: ClassVar[str] = "label-propagation"
+    inputs: ClassVar[Inputs] = "features"
+
+    def __post_init__(self) -> None:
+        check_settings(positive={"gamma": self.gamma}, weight={"neighbours": self.neighbours, "alpha": self.alpha})
+        if self.alpha >= 1:
+            raise InputError(f"alpha: expected a number of at least 0 and below 1, got {self.alpha!r}")
+
+    def predict(self, task: Task) -> Prediction:
+        vertices = task.support_labels.shape[1] + task.num_queries
+        return answer(task, in_parts(task, 6 * vertices**2, self._spread))
+
+    def _spread(self, task: Task) -> Tensor:
+        unit_task, known = unit(task), one_hot(task)
+        samples = torch.cat([unit_task.support, unit_task.query], 1)
+        there = torch.cat([is_sample(task), torch.ones_like(samples[:, known.shape[1] :, 0])], 1)
+        affinity = torch.exp(-self.gamma * torch.cdist(samples, samples).square())
+        affinity = without_loops(affinity) * there.unsqueeze(1) * there.unsqueeze(2)
+        if self.neighbours:
+            affinity = nearest(affinity, self.neighbours)
+        start = torch.cat([known, known.new_zeros(len(task), task.num_queries, task.num_classes)], 1)
+        mass = propagate(affinity, self.alpha, start)[:, known.shape[1] :].clamp_min(0.0)  # rounding may leave −0
+        total = mass.sum(-1, keepdim=True)
+        # A query that no labelled sample reaches says nothing: every class alike.
+        return torch.where(total > 0, mass / total.clamp_min(torch.finfo(mass.dtype).tiny), 1 / task.num_classes)
+
+
+@register(
+    "label-propagation",
+    reference="D. Zhou et al., Learning with local and global consistency, NeurIPS 2004",
+)
+def label_propagation(*, alpha: float = 0.9, gamma: float = 10.0, neighbours: int = 10) -> LabelPropagation:
+    r"""Label propagation: support labels spread over a nearest-neighbour graph of support and queries.
+
+    On features of unit length, ``A_nm = exp(−γ ‖z_n − z_m‖²)`` without loops, each vertex keeping its ``neighbours`` strongest
+    edges (0: all, as in the paper), made symmetric by the mean of both directions; ``S = D^-½ A D^-½``. Then
+    ``F = (I − αS)⁻¹ Y`` with Y the support's labels, and each query's row of F sums to 1 after scaling.
+    """
+    return LabelPropagation(alpha, gamma, neighbours)
