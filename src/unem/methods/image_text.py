@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unem.errors import InputError
+from unem.resources import tasks_per_batch
 from unem.task import PADDING, Inputs, Prediction, Task
 
 __all__ = [
@@ -38,13 +39,22 @@ class ImageTextMethod(ABC):
     def predict(self, task: Task) -> Prediction:
         if task.text is None:
             raise InputError(f"text: {self.name} needs the embeddings of the class texts, and the task has none")
+        size = _tasks_at_once(task)
         with torch.no_grad():
-            probabilities = self.probabilities(task, task.text)
+            parts = [self.probabilities(task[i : i + size], task.text) for i in range(0, len(task), size)]
+        probabilities = torch.cat(parts) if len(parts) > 1 else parts[0]
         return Prediction(probabilities.squeeze(0) if task.single else probabilities)
 
     @abstractmethod
     def probabilities(self, task: Task, text: Float[Tensor, "class feature"]) -> Float[Tensor, "task query class"]:
         """The class probabilities of each query."""
+
+
+def _tasks_at_once(task: Task) -> int:
+    """How many tasks to handle together so that their number never decides the memory; support and queries may form a graph."""
+    support = task.support_labels.shape[1]
+    nodes = support + task.num_queries
+    return tasks_per_batch(task.num_classes, support, nodes, task.num_features, task.device)
 
 
 def zero_shot_logits(images: Float[Tensor, "task sample feature"], text: Tensor, scale: float) -> Tensor:
