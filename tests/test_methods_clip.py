@@ -215,6 +215,8 @@ def test_transclip():
     check(unem.create("transclip", feature_scale=20), lambda *p: transclip_reference(*p, scale=20.0), tolerance=1e-7)
     options = {"text_weight": 1.5, "support_weight": 0.7, "neighbors": 2, "iterations": 3, "assignment_steps": 2}
     check(unem.create("transclip", **options), lambda *p: transclip_reference(*p, 1.5, 0.7, 2, 3, 2), tolerance=1e-7)
+    no_graph = unem.create("transclip", neighbors=0, feature_scale=20)
+    check(no_graph, lambda *p: transclip_reference(*p, neighbors=0, scale=20.0), tolerance=1e-7)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -28,24 +28,31 @@ class LPPlusPlus(ImageTextMethod):
 
     def probabilities(self, task: Task, text: Tensor) -> Tensor:
         probe = self.fit(task, text)
-        return probe.logits(task.query @ real_support(task).mT, task.query @ text.mT).softmax(-1)
+        to_support, to_text = task.query @ real_support(task).mT, task.query @ text.mT
+        return (to_support @ probe.visual + to_text * probe.text.unsqueeze(1)).softmax(-1)
 
     def fit(self, task: Task, text: Tensor) -> Probe:
         support, labels = real_support(task), one_hot_support(task)
-        shots = labels.sum(1)
+        real, shots = labels.sum(-1, keepdim=True), labels.sum(1, keepdim=True)
         gram, cosines = support @ support.mT, support @ text.mT
-        real, number = labels.sum(-1, keepdim=True), shots.sum(-1).view(-1, 1, 1)
-        # ½ bounds diag(p) − ppᵀ, so these majorise the loss in each block; no step size is left to tune.
-        visual_bound = torch.linalg.eigvalsh(gram)[:, -1].view(-1, 1, 1) / (2 * number)
-        text_bound = (cosines.square() * real).sum(1) / (2 * number.squeeze(-1))
-        probe = Probe(labels / shots.unsqueeze(1), self.text_weight * (labels * cosines).sum(1) / shots)
+        # ½ bounds diag(p) − ppᵀ, so these majorise the summed loss in each block; no step size is left to tune.
+        visual_bound = torch.linalg.eigvalsh(gram)[:, -1].view(-1, 1, 1) / 2
+        text_bound = (cosines.square() * real).sum(1, keepdim=True) / 2
+        visual, alpha = labels / shots, self.text_weight * (labels * cosines).sum(1, keepdim=True) / shots
+        seen = gram @ visual
         for _ in range(self.iterations):
-            residual = probe.residual(gram, cosines, labels)
-            probe = Probe(probe.visual - residual / (number * visual_bound), probe.text)
-            residual = probe.residual(gram, cosines, labels)
-            slope = (residual * cosines).sum(1) / number.squeeze(-1)
-            probe = Probe(probe.visual, probe.text - slope / text_bound.clamp_min(torch.finfo(slope.dtype).tiny))
-        return probe
+            residual = _residual(seen + alpha * cosines, labels, real)
+            visual = visual - residual / visual_bound
+            seen = gram @ visual
+            residual = _residual(seen + alpha * cosines, labels, real)
+            slope = (residual * cosines).sum(1, keepdim=True)
+            alpha = alpha - slope / text_bound.clamp_min(torch.finfo(slope.dtype).tiny)
+        return Probe(visual, alpha.squeeze(1))
+
+
+def _residual(logits: Tensor, labels: Tensor, real: Tensor) -> Float[Tensor, "task sample class"]:
+    """p − y of the support, zero for padding."""
+    return logits.softmax(-1) * real - labels
 
 
 @dataclass(frozen=True)
@@ -54,16 +61,6 @@ class Probe:
 
     visual: Float[Tensor, "task sample class"]
     text: Float[Tensor, "task class"]
-
-    def logits(
-        self, to_support: Float[Tensor, "task image sample"], to_text: Float[Tensor, "task image class"]
-    ) -> Tensor:
-        return torch.baddbmm(to_text * self.text.unsqueeze(1), to_support, self.visual)
-
-    def residual(self, gram: Tensor, cosines: Tensor, labels: Tensor) -> Float[Tensor, "task sample class"]:
-        """p − y of the support, zero for padding."""
-        real = labels.sum(-1, keepdim=True)
-        return self.logits(gram, cosines).softmax(-1) * real - labels
 
 
 @register(

@@ -41,17 +41,14 @@ class TipAdapter(ImageTextMethod):
         check_number("feature_scale", self.feature_scale, lower=0.0, strict=True)
 
     def probabilities(self, task: Task, text: Tensor) -> Tensor:
-        return self.logits(task.query, real_support(task), one_hot_support(task), text).softmax(-1)
+        return self.classified(task, real_support(task), text)
 
-    def logits(
-        self,
-        images: Float[Tensor, "task sample feature"],
-        keys: Float[Tensor, "task key feature"],
-        values: Float[Tensor, "task key class"],
-        text: Float[Tensor, "class feature"],
-    ) -> Float[Tensor, "task sample class"]:
-        affinity = torch.exp(self.sharpness * (images @ keys.mT - 1))
-        return zero_shot_logits(images, text, self.feature_scale) + self.residual_ratio * (affinity @ values)
+    def classified(self, task: Task, keys: Tensor, text: Tensor) -> Float[Tensor, "task query class"]:
+        cache = self.affinity(task.query, keys) @ one_hot_support(task)
+        return (zero_shot_logits(task.query, text, self.feature_scale) + self.residual_ratio * cache).softmax(-1)
+
+    def affinity(self, images: Tensor, keys: Tensor) -> Float[Tensor, "task image key"]:
+        return torch.exp(self.sharpness * (images @ keys.mT - 1))
 
 
 @dataclass(frozen=True)
@@ -68,13 +65,14 @@ class TipAdapterF(TipAdapter):
         check_number("learning_rate", self.learning_rate, lower=0.0, strict=True)
 
     def probabilities(self, task: Task, text: Tensor) -> Tensor:
-        return self.logits(task.query, self.learned_keys(task, text), one_hot_support(task), text).softmax(-1)
+        return self.classified(task, self.learned_keys(task, text), text)
 
     def learned_keys(self, task: Task, text: Tensor) -> Float[Tensor, "task sample feature"]:
         support, labels = real_support(task), one_hot_support(task)
+        text_logits = zero_shot_logits(support, text, self.feature_scale)
         keys, mean, variance = support, torch.zeros_like(support), torch.zeros_like(support)
         for step in range(1, self.iterations + 1):
-            gradient = self.gradient(support, keys, labels, text)
+            gradient = self.gradient(support, keys, labels, text_logits)
             mean = torch.lerp(gradient, mean, 0.9)
             variance = torch.lerp(gradient.square(), variance, 0.999)
             rate = self.learning_rate * (1 + math.cos(math.pi * (step - 1) / self.iterations)) / 2
@@ -82,11 +80,11 @@ class TipAdapterF(TipAdapter):
             keys = (1 - rate * WEIGHT_DECAY) * keys - rate * move
         return keys
 
-    def gradient(self, support: Tensor, keys: Tensor, labels: Tensor, text: Tensor) -> Tensor:
+    def gradient(self, support: Tensor, keys: Tensor, labels: Tensor, text_logits: Tensor) -> Tensor:
         """Of the support's mean cross-entropy with respect to the keys; padding has no part in it."""
         real = labels.sum(-1, keepdim=True)
-        residual = self.logits(support, keys, labels, text).softmax(-1) * real - labels
-        affinity = torch.exp(self.sharpness * (support @ keys.mT - 1))
+        affinity = self.affinity(support, keys)
+        residual = (text_logits + self.residual_ratio * (affinity @ labels)).softmax(-1) * real - labels
         slope = self.residual_ratio * self.sharpness * affinity * (residual @ labels.mT)
         return slope.mT @ support / real.sum(1, keepdim=True)
 
@@ -99,7 +97,7 @@ def tip_adapter(*, residual_ratio: float = 1.0, sharpness: float = 5.5, feature_
 
         ``logits = T_z f Wᵀ + α exp(−β (1 − f Fᵀ)) L``,   α = ``residual_ratio``, β = ``sharpness``.
 
-    The paper searches α and β on a validation set; the defaults are where that search starts. α = 0 is zero-shot classification.
+    The paper tunes α and β on validation images; here they are settings. α = 0 is zero-shot classification.
     """
     return TipAdapter(float(residual_ratio), float(sharpness), float(feature_scale))
 

@@ -46,17 +46,14 @@ class TransCLIP(ImageTextMethod):
         query, support, labels = task.query, real_support(task), one_hot_support(task)
         text_logits = zero_shot_logits(query, text, self.feature_scale)
         graph = query_graph(query, self.neighbors)
-        fixed = self.text_weight * text_logits + self._support_links(query, support) @ labels
-        means = task.sum_by_class(support) / task.shots.unsqueeze(-1)
+        fixed = self.text_weight * text_logits + nearest(query @ support.mT, self.neighbors) @ labels
+        means = (labels.mT @ support) / labels.sum(1).unsqueeze(-1)
         variances = query.new_full((len(task), 1, task.num_features), 1 / task.num_features)
         z = text_logits.softmax(-1)
         for _ in range(self.iterations):
             z = assign(z, fixed + log_gaussian(query, means, variances), graph, self.assignment_steps)
             means, variances = self._gaussians(task, support, labels, z)
         return z
-
-    def _support_links(self, query: Tensor, support: Tensor) -> Float[Tensor, "task query sample"]:
-        return nearest(query @ support.mT, self.neighbors) if self.neighbors else (query @ support.mT).mul(0.0)
 
     def _gaussians(
         self, task: Task, support: Tensor, labels: Tensor, z: Tensor
