@@ -23,8 +23,10 @@ def log_gaussian(
 
 
 def query_graph(query: Float[Tensor, "task query feature"], neighbors: int) -> Float[Tensor, "task query query"]:
-    """Affinities ``max(0, f_i·f_j)`` of each query, its nearest ones and itself, made symmetric."""
-    graph = nearest(query @ query.mT, neighbors + 1)
+    """Affinities ``max(0, f_i·f_j)`` of each query to its nearest ones, made symmetric, as a mean over the neighbours."""
+    similarity = query @ query.mT
+    similarity.diagonal(dim1=1, dim2=2).fill_(-1.0)  # nobody is his own neighbour
+    graph = nearest(similarity, neighbors) / max(neighbors, 1)
     return 0.5 * (graph + graph.mT)
 
 
@@ -34,7 +36,10 @@ def assign(
     graph: Float[Tensor, "task query query"],
     iterations: int,
 ) -> Float[Tensor, "task query class"]:
-    """``z_i ← softmax(logits_i + Σ_j w_ij z_j)``: majorise–minimise steps on ``Σ z ln z − Σ z·logits − ½ Σ w_ij z_i·z_j``."""
+    """``z_i ← softmax(logits_i + Σ_j w_ij z_j)``: majorise–minimise steps on ``Σ z ln z − Σ z·logits − ½ Σ w_ij z_i·z_j``.
+
+    They decrease it if no eigenvalue of the graph is below −1 (the entropy is strongly convex), as with a mean over neighbours.
+    """
     for _ in range(iterations):
         assignments = torch.baddbmm(logits, graph, assignments).softmax(-1)
     return assignments

@@ -19,6 +19,7 @@ class StatA(ImageTextMethod):
     """Block updates of assignments, and of Gaussians with an anchor at the texts."""
 
     anchor: float = 1.0
+    likelihood_weight: float = 0.02
     neighbors: int = 3
     iterations: int = 10
     assignment_steps: int = 5
@@ -27,6 +28,7 @@ class StatA(ImageTextMethod):
 
     def __post_init__(self) -> None:
         check_number("anchor", self.anchor, lower=0.0, strict=True)
+        check_number("likelihood_weight", self.likelihood_weight, lower=0.0, strict=True)
         check_number("feature_scale", self.feature_scale, lower=0.0, strict=True)
         check_count("neighbors", self.neighbors, lower=0)
         check_count("iterations", self.iterations)
@@ -38,10 +40,10 @@ class StatA(ImageTextMethod):
         graph, z = query_graph(query, self.neighbors), log_text.exp()
         anchor = text.expand(len(task), -1, -1)
         variance = _anchor_variance(query, anchor, z)
-        means, variances = anchor, variance
         for _ in range(self.iterations):
             means, variances = self._gaussians(query, z, anchor, variance)
-            z = assign(z, log_text + log_gaussian(query, means, variances), graph, self.assignment_steps)
+            likelihood = self.likelihood_weight * log_gaussian(query, means, variances)
+            z = assign(z, log_text + likelihood, graph, self.assignment_steps)
         return z
 
     def _gaussians(
@@ -68,6 +70,7 @@ def _anchor_variance(query: Tensor, text: Tensor, z: Tensor) -> Float[Tensor, "t
 def stata(
     *,
     anchor: float = 1.0,
+    likelihood_weight: float = 0.02,
     neighbors: int = 3,
     iterations: int = 10,
     assignment_steps: int = 5,
@@ -77,10 +80,10 @@ def stata(
 
     With ``ŷ = softmax(T_z cos)`` and anchors ``μ'_k = t_k``, ``Σ' = Σ_ik ŷ_ik (f_i − t_k)²/|Q|``, it minimises over z, μ and Σ
 
-        ``−Σ z_i·ln p_i − ½ Σ w_ij z_i·z_j + Σ KL(z_i ‖ ŷ_i) + α Σ_k KL(N(μ'_k, Σ') ‖ N(μ_k, Σ_k))``,   α = ``anchor``,
+        ``−τ Σ z_i·ln p_i − ½ Σ w_ij z_i·z_j + Σ KL(z_i ‖ ŷ_i) + τα Σ_k KL(N(μ'_k, Σ') ‖ N(μ_k, Σ_k))``,
 
-    by ``z_i ← softmax(ln p_i + Σ_j w_ij z_j + ln ŷ_i)`` and, with ``b_k = σ_k/(σ_k + α)``, ``σ_k = Σ_i z_ik``,
+    α = ``anchor``, τ = ``likelihood_weight`` (as published), by ``z_i ← softmax(τ ln p_i + Σ_j w_ij z_j + ln ŷ_i)`` and, with ``b_k = σ_k/(σ_k + α)``, ``σ_k = Σ_i z_ik``,
 
         ``μ_k ← b_k mean_k + (1 − b_k) t_k``,   ``Σ_k ← b_k mean_k[(f − μ_k)²] + (1 − b_k)(Σ' + (t_k − μ_k)²)``.
     """
-    return StatA(float(anchor), neighbors, iterations, assignment_steps, float(feature_scale))
+    return StatA(float(anchor), float(likelihood_weight), neighbors, iterations, assignment_steps, float(feature_scale))

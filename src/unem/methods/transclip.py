@@ -27,7 +27,8 @@ class TransCLIP(ImageTextMethod):
     """Block updates of assignments, means and the shared diagonal covariance."""
 
     text_weight: float = 0.5
-    support_weight: float = 0.02
+    support_weight: float = 1.0
+    likelihood_weight: float = 0.02
     neighbors: int = 3
     iterations: int = 10
     assignment_steps: int = 5
@@ -37,6 +38,7 @@ class TransCLIP(ImageTextMethod):
     def __post_init__(self) -> None:
         check_number("text_weight", self.text_weight, lower=0.0)
         check_number("support_weight", self.support_weight, lower=0.0, strict=True)
+        check_number("likelihood_weight", self.likelihood_weight, lower=0.0, strict=True)
         check_number("feature_scale", self.feature_scale, lower=0.0, strict=True)
         check_count("neighbors", self.neighbors, lower=0)
         check_count("iterations", self.iterations)
@@ -46,12 +48,14 @@ class TransCLIP(ImageTextMethod):
         query, support, labels = task.query, real_support(task), one_hot_support(task)
         text_logits = zero_shot_logits(query, text, self.feature_scale)
         graph = query_graph(query, self.neighbors)
-        fixed = self.text_weight * text_logits + nearest(query @ support.mT, self.neighbors) @ labels
+        links = nearest(query @ support.mT, self.neighbors) / max(self.neighbors, 1)
+        fixed = self.text_weight * text_logits + links @ labels
         means = (labels.mT @ support) / labels.sum(1).unsqueeze(-1)
         variances = query.new_full((len(task), 1, task.num_features), 1 / task.num_features)
         z = text_logits.softmax(-1)
         for _ in range(self.iterations):
-            z = assign(z, fixed + log_gaussian(query, means, variances), graph, self.assignment_steps)
+            likelihood = self.likelihood_weight * log_gaussian(query, means, variances)
+            z = assign(z, fixed + likelihood, graph, self.assignment_steps)
             means, variances = self._gaussians(task, support, labels, z)
         return z
 
@@ -76,7 +80,8 @@ class TransCLIP(ImageTextMethod):
 def transclip(
     *,
     text_weight: float = 0.5,
-    support_weight: float = 0.02,
+    support_weight: float = 1.0,
+    likelihood_weight: float = 0.02,
     neighbors: int = 3,
     iterations: int = 10,
     assignment_steps: int = 5,
@@ -84,18 +89,24 @@ def transclip(
 ) -> TransCLIP:
     r"""TransCLIP: a mixture of Gaussians with one diagonal covariance, a neighbour graph, and a KL term to the text predictions.
 
-    With ``ŷ = softmax(T_z cos)``, affinities ``w_ij = max(0, f_i·f_j)`` to the nearest images, z_i = y_i on the support, it minimises
+    With ``ŷ = softmax(T_z cos)`` and affinities ``w_ij = max(0, f_i·f_j)`` to the nearest images, as a mean over them, it minimises
 
-        ``−Σ_Q z_i·ln p_i − γ(|Q|/|S|) Σ_S y_i·ln p_i − ½ Σ_QQ w_ij z_i·z_j − Σ_QS w_ij z_i·y_j + Σ_Q z_i·(ln z_i − λ ln ŷ_i)``
+        ``−τ Σ_Q z_i·ln p_i − τγ(|Q|/|S|) Σ_S y_i·ln p_i − ½ Σ_QQ w_ij z_i·z_j − Σ_QS w_ij z_i·y_j + Σ_Q z_i·(ln z_i − λ ln ŷ_i)``
 
-    over z, μ and Σ, λ = ``text_weight``, γ = ``support_weight``, by the block updates
+    over z, μ and Σ, with λ = ``text_weight``, γ = ``support_weight``, τ = ``likelihood_weight``, by the block updates
 
-        ``z_i ← softmax(ln p_i + Σ_j w_ij z_j + λ ln ŷ_i)``  (``assignment_steps`` times),
+        ``z_i ← softmax(τ ln p_i + Σ_j w_ij z_j + λ ln ŷ_i)``  (``assignment_steps`` times),
         ``μ_k, Σ ←`` weighted means and variances, support images weighing γ/\|S\| and queries 1/\|Q\|.
 
-    Start: class means of the support, Σ = I/d, z = ŷ. The paper chooses γ on validation tasks. The objective decreases where the graph
-    is positive semi-definite, as the full Gram matrix is; a graph of nearest neighbours need not be.
+    Start: class means of the support, Σ = I/d, z = ŷ. τ = 1/50 is the published weight: densities in hundreds of dimensions would drown
+    the texts. The paper chooses γ on validation images, here 0.1, 0.5, 1 or 10.
     """
     return TransCLIP(
-        float(text_weight), float(support_weight), neighbors, iterations, assignment_steps, float(feature_scale)
+        float(text_weight),
+        float(support_weight),
+        float(likelihood_weight),
+        neighbors,
+        iterations,
+        assignment_steps,
+        float(feature_scale),
     )
