@@ -6,6 +6,7 @@ import fnmatch
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import UnionType
 from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
 from unem.classmodels.base import ClassModel
@@ -131,7 +132,7 @@ def list_methods(pattern: str = "*") -> list[MethodInfo]:
 
     Example:
         >>> [m.name for m in list_methods("*dirichlet")]
-        ['em-dirichlet', 'hard-em-dirichlet', 'unem-dirichlet']
+        ['em-dirichlet', 'hard-em-dirichlet', 'unem-dirichlet', 'zero-shot-em-dirichlet', 'zero-shot-hard-em-dirichlet']
     """
     return [_registry[name] for name in sorted(_registry) if fnmatch.fnmatch(name, pattern)]
 
@@ -173,7 +174,8 @@ def create_for(name: str, protocol: SamplingProtocol, num_classes: int, **option
 def _check_option(method: str, option: str, value: Any, hint: Any) -> None:
     """A setting must have the type its factory declares; whole numbers serve as numbers, but True is no number."""
     choices = [c for c in (hint, *get_args(hint)) if get_origin(c) is Literal]
-    allowed = tuple(t for t in (hint, *get_args(hint)) if isinstance(t, type))
+    kinds = [get_origin(t) or t for t in (hint, *get_args(hint))]
+    allowed = tuple(t for t in kinds if isinstance(t, type) and t is not UnionType)
     if choices:
         if value not in get_args(choices[0]):
             raise InputError(f"method {method!r}: {option}: expected one of {get_args(choices[0])}, got {value!r}")

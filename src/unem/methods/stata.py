@@ -1,0 +1,89 @@
+"""StatA: a Gaussian mixture anchored at the class texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from unem.methods.base import register
+from unem.methods.gaussian_mixture import VARIANCE_FLOOR, assign, log_gaussian, query_graph
+from unem.methods.image_text import ImageTextMethod, check_count, check_number, zero_shot_logits
+from unem.task import Task
+
+
+@dataclass(frozen=True)
+class StatA(ImageTextMethod):
+    """Block updates of assignments, and of Gaussians with an anchor at the texts."""
+
+    anchor: float = 1.0
+    likelihood_weight: float = 0.02
+    neighbors: int = 3
+    iterations: int = 10
+    assignment_steps: int = 5
+    feature_scale: float = 100.0
+    name: ClassVar[str] = "stata"
+
+    def __post_init__(self) -> None:
+        check_number("anchor", self.anchor, lower=0.0, strict=True)
+        check_number("likelihood_weight", self.likelihood_weight, lower=0.0, strict=True)
+        check_number("feature_scale", self.feature_scale, lower=0.0, strict=True)
+        check_count("neighbors", self.neighbors, lower=0)
+        check_count("iterations", self.iterations)
+        check_count("assignment_steps", self.assignment_steps)
+
+    def probabilities(self, task: Task, text: Tensor) -> Tensor:
+        query = task.query
+        log_text = zero_shot_logits(query, text, self.feature_scale).log_softmax(-1)
+        graph, z = query_graph(query, self.neighbors), log_text.exp()
+        anchor = text.expand(len(task), -1, -1)
+        variance = _anchor_variance(query, anchor, z)
+        for _ in range(self.iterations):
+            means, variances = self._gaussians(query, z, anchor, variance)
+            likelihood = self.likelihood_weight * log_gaussian(query, means, variances)
+            z = assign(z, log_text + likelihood, graph, self.assignment_steps)
+        return z
+
+    def _gaussians(
+        self, query: Tensor, z: Tensor, anchor: Tensor, variance: Tensor
+    ) -> tuple[Float[Tensor, "task class feature"], Float[Tensor, "task class feature"]]:
+        mass = (z.sum(1) + self.anchor).unsqueeze(-1)
+        means = (z.mT @ query + self.anchor * anchor) / mass
+        squares = z.mT @ query.square() + self.anchor * (variance + anchor.square())
+        return means, (squares / mass - means.square()).clamp_min(VARIANCE_FLOOR)
+
+
+def _anchor_variance(query: Tensor, text: Tensor, z: Tensor) -> Float[Tensor, "task 1 feature"]:
+    """``Σ_ik ŷ_ik (f_i − t_k)² / |Q|``: how far images lie from the texts they are given to."""
+    cross = ((z.mT @ query) * text).sum(1)
+    spread = query.square().sum(1) - 2 * cross + (z.sum(1).unsqueeze(-1) * text.square()).sum(1)
+    return (spread / query.shape[1]).clamp_min(VARIANCE_FLOOR).unsqueeze(1)
+
+
+@register(
+    "stata",
+    reference="M. Zanella et al., Realistic test-time adaptation of vision-language models, CVPR 2025",
+    inputs="image+text",
+)
+def stata(
+    *,
+    anchor: float = 1.0,
+    likelihood_weight: float = 0.02,
+    neighbors: int = 3,
+    iterations: int = 10,
+    assignment_steps: int = 5,
+    feature_scale: float = 100.0,
+) -> StatA:
+    r"""StatA: a mixture of diagonal Gaussians that stay near their class texts where few queries say otherwise; no support is used.
+
+    With ``ŷ = softmax(T_z cos)`` and anchors ``μ'_k = t_k``, ``Σ' = Σ_ik ŷ_ik (f_i − t_k)²/|Q|``, it minimises over z, μ and Σ
+
+        ``−τ Σ z_i·ln p_i − ½ Σ w_ij z_i·z_j + Σ KL(z_i ‖ ŷ_i) + τα Σ_k KL(N(μ'_k, Σ') ‖ N(μ_k, Σ_k))``,
+
+    α = ``anchor``, τ = ``likelihood_weight`` (as published), by ``z_i ← softmax(τ ln p_i + Σ_j w_ij z_j + ln ŷ_i)`` and, with ``b_k = σ_k/(σ_k + α)``, ``σ_k = Σ_i z_ik``,
+
+        ``μ_k ← b_k mean_k + (1 − b_k) t_k``,   ``Σ_k ← b_k mean_k[(f − μ_k)²] + (1 − b_k)(Σ' + (t_k − μ_k)²)``.
+    """
+    return StatA(float(anchor), float(likelihood_weight), neighbors, iterations, assignment_steps, float(feature_scale))

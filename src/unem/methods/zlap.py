@@ -1,0 +1,82 @@
+"""ZLaP: label propagation on a graph of images and texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from unem.methods.base import register
+from unem.methods.image_text import (
+    ImageTextMethod,
+    check_count,
+    check_number,
+    nearest,
+    one_hot_support,
+    real_support,
+)
+from unem.task import Task
+
+
+@dataclass(frozen=True)
+class ZLaP(ImageTextMethod):
+    """Propagation of the texts' labels over their graph with the images."""
+
+    neighbors: int = 5
+    power: float = 5.0
+    damping: float = 0.3
+    use_support: bool = False
+    name: ClassVar[str] = "zlap"
+
+    def __post_init__(self) -> None:
+        check_count("neighbors", self.neighbors)
+        check_number("power", self.power, lower=0.0, strict=True)
+        check_number("damping", self.damping, lower=0.0, strict=True, upper=1.0)
+
+    def probabilities(self, task: Task, text: Tensor) -> Tensor:
+        images = torch.cat([real_support(task), task.query], 1) if self.use_support else task.query
+        classes = torch.eye(task.num_classes, dtype=task.dtype, device=task.device).expand(len(task), -1, -1)
+        known = torch.cat([classes, one_hot_support(task)], 1) if self.use_support else classes
+        seeds = torch.nn.functional.pad(known, (0, 0, 0, task.num_queries))
+        scores = self._propagated(self._graph(images, text), seeds)[:, -task.num_queries :].clamp_min(0.0)
+        # A query whose similarities are all negative has no edge, and nothing is known about it.
+        floor = torch.finfo(task.dtype).tiny
+        scores = scores + floor
+        return scores / scores.sum(-1, keepdim=True)
+
+    def _graph(self, images: Tensor, text: Tensor) -> Float[Tensor, "task node node"]:
+        """Texts first: edges from each image to its nearest images and to its nearest texts, never among texts."""
+        similarity = images @ images.mT
+        similarity.diagonal(dim1=1, dim2=2).zero_()
+        among = nearest(similarity, self.neighbors).pow(self.power)
+        across = nearest(images @ text.mT, self.neighbors).pow(self.power)
+        none = across.new_zeros(len(images), len(text), len(text))
+        return torch.cat([torch.cat([none, across.mT], 2), torch.cat([across, 0.5 * (among + among.mT)], 2)], 1)
+
+    def _propagated(self, graph: Tensor, seeds: Tensor) -> Float[Tensor, "task node class"]:
+        degree = graph.sum(-1)
+        scale = torch.where(degree > 0, degree, 1.0).rsqrt()  # a node without edges keeps none
+        normalised = scale.unsqueeze(-1) * graph * scale.unsqueeze(1)
+        system = torch.eye(graph.shape[-1], dtype=graph.dtype, device=graph.device) - self.damping * normalised
+        return torch.cholesky_solve(seeds, torch.linalg.cholesky_ex(system).L)
+
+
+@register(
+    "zlap",
+    reference="V. Stojnić et al., Label propagation for zero-shot classification with vision-language models, CVPR 2024",
+    inputs="image+text",
+)
+def zlap(*, neighbors: int = 5, power: float = 5.0, damping: float = 0.3, use_support: bool = False) -> ZLaP:
+    r"""ZLaP: labels propagate from the class texts to the images over a graph of both; no support unless it is asked for.
+
+    Each image is joined to its nearest images and, separately, to its nearest texts (across modalities similarities are lower and must
+    not compete), with weights ``max(0, cos)^γ``, γ = ``power``. With ``S = D^{-½} W D^{-½}`` and Y the texts' labels
+
+        ``Z = (I − α S)⁻¹ Y``,   α = ``damping``,
+
+    and each query's row of Z, divided by its sum, is the prediction. ``use_support`` adds the support as labelled images.
+    """
+    return ZLaP(neighbors, float(power), float(damping), use_support)
