@@ -15,7 +15,7 @@ from scipy.special import gammaln, logsumexp, softmax
 import unem
 from reference import fit_dirichlet, random_task
 from unem import InputError
-from unem.methods.image_text import one_hot_support
+from unem.methods.parts import one_hot
 
 IMAGE_TEXT = ["tip-adapter", "tip-adapter-f", "lp++", "transclip", "stata", "zlap", "otter"]
 FAMILY = [
@@ -616,6 +616,6 @@ def test_any_accepted_setting_gives_probabilities(name, value, count, data):
 
 
 def test_padding_belongs_to_no_class():
-    labels = one_hot_support(TASK)
+    labels = one_hot(TASK)
     assert (labels.sum(1) == TASK.shots).all()
     assert labels[TASK.support_labels == -1].sum() == 0

@@ -297,7 +297,7 @@ def test_coinciding_and_zero_features_give_probabilities(name):
     ("name", "options", "message"),
     [
         ("baseline", {"temperature": 0}, "temperature: expected a finite number above 0, got 0"),
-        ("baseline", {"steps": -1}, "steps: expected a whole number, at least 0"),
+        ("baseline", {"steps": -1}, "steps: expected a whole number of at least 0"),
         ("baseline", {"learning_rate": float("nan")}, "learning_rate"),
         ("bd-cspn", {"temperature": -1.0}, "temperature"),
         ("pt-map", {"power": 0.0}, "power"),

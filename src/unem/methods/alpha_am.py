@@ -10,9 +10,21 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unem.errors import InputError
-from unem.methods._graph import nearest, propagate, without_loops
-from unem.methods._shared import Adam, Settings, answer, check_settings, class_means, in_parts, is_sample, one_hot, unit
 from unem.methods.base import register
+from unem.methods.neighbours import nearest, propagate, without_loops
+from unem.methods.parts import (
+    Adam,
+    Settings,
+    check_count,
+    check_positive,
+    check_weight,
+    class_means,
+    in_parts,
+    is_sample,
+    one_hot,
+    predicted,
+    unit_length,
+)
 from unem.methods.tim import entropy, log_mean
 from unem.task import Inputs, Prediction, Task
 
@@ -35,20 +47,15 @@ class AdaptiveManifold(Settings):
     inputs: ClassVar[Inputs] = "features"
 
     def __post_init__(self) -> None:
-        check_settings(
-            count={"iterations": self.iterations, "neighbours": self.neighbours},
-            positive={
-                "marginal_alpha": self.marginal_alpha,
-                "conditional_alpha": self.conditional_alpha,
-                "temperature": self.temperature,
-                "learning_rate": self.learning_rate,
-            },
-            weight={
-                "cross_entropy": self.cross_entropy,
-                "marginal": self.marginal,
-                "conditional": self.conditional,
-                "alpha": self.alpha,
-            },
+        check_count(1, iterations=self.iterations, neighbours=self.neighbours)
+        check_positive(
+            marginal_alpha=self.marginal_alpha,
+            conditional_alpha=self.conditional_alpha,
+            temperature=self.temperature,
+            learning_rate=self.learning_rate,
+        )
+        check_weight(
+            cross_entropy=self.cross_entropy, marginal=self.marginal, conditional=self.conditional, alpha=self.alpha
         )
         if self.alpha >= 1:
             raise InputError(f"alpha: expected a number of at least 0 and below 1, got {self.alpha!r}")
@@ -56,13 +63,13 @@ class AdaptiveManifold(Settings):
     def predict(self, task: Task) -> Prediction:
         vertices = task.num_classes + task.support_labels.shape[1] + task.num_queries
         with torch.inference_mode(False), torch.enable_grad():
-            return answer(task, in_parts(task, 30 * vertices**2, self._learn).detach())
+            return predicted(task, in_parts(task, 30 * vertices**2, self._learn).detach())
 
     def _learn(self, task: Task) -> Tensor:
         graph = _Graph.of(task, self.alpha, self.neighbours)
         known = one_hot(task)
         ones = graph.there.new_ones(len(task), graph.there.shape[1], graph.there.shape[1])
-        parameters = [class_means(unit(task)).clone(), ones, ones.clone()]
+        parameters = [class_means(unit_length(task)).clone(), ones, ones.clone()]
         adams = [Adam(self.learning_rate) for _ in parameters]
         for _ in range(self.iterations):
             parameters = [p.detach().requires_grad_() for p in parameters]
@@ -96,7 +103,7 @@ class _Graph:
 
     @staticmethod
     def of(task: Task, alpha: float, neighbours: int) -> _Graph:
-        unit_task = unit(task)
+        unit_task = unit_length(task)
         samples = torch.cat([unit_task.support, unit_task.query], 1)  # a new tensor, so that a gradient may be taken
         ones = samples.new_ones(len(task), task.num_classes + task.num_queries)
         there = torch.cat([ones[:, : task.num_classes], is_sample(task), ones[:, task.num_classes :]], 1)

@@ -14,7 +14,7 @@ from unem.methods.parts import (
     check_count,
     check_positive,
     class_means,
-    one_hot_labels,
+    one_hot,
     predicted,
     unit_length,
 )
@@ -50,7 +50,7 @@ class Baseline:
 
     def _gradient_on(self, task: Task) -> Callable[[Tensor], Tensor]:
         """``τ/|S| Σ_n (p_nk − y_nk)(z_n − w_k)``, the gradient of the mean cross-entropy."""
-        labels = one_hot_labels(task)
+        labels = one_hot(task)
         there = labels.sum(-1, keepdim=True)
         scale = self.temperature / there.sum(1, keepdim=True)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unem.methods.base import register
-from unem.methods.parts import check_positive, class_means, cosines, one_hot_labels, predicted, support_mean
+from unem.methods.parts import check_positive, class_means, cosines, one_hot, predicted, support_mean
 from unem.task import Inputs, Prediction, Task
 
 
@@ -32,7 +32,7 @@ class BDCSPN:
         means = class_means(task)
         u = self._probabilities(query, means)
         nearest = torch.zeros_like(u).scatter(-1, u.argmax(-1, keepdim=True), 1.0)
-        weights = torch.cat([one_hot_labels(task) * self._probabilities(task.support, means), nearest * u], 1)
+        weights = torch.cat([one_hot(task) * self._probabilities(task.support, means), nearest * u], 1)
         # Only directions matter, so the weighted sums need not be divided by their weights.
         rectified = weights.mT @ torch.cat([task.support, query], 1)
         return predicted(task, self._probabilities(query, rectified))

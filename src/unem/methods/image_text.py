@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
@@ -12,15 +11,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unem.errors import InputError
+from unem.methods.parts import predicted
 from unem.resources import tasks_per_batch
 from unem.task import PADDING, Inputs, Prediction, Task
 
 __all__ = [
     "ImageTextMethod",
-    "check_count",
-    "check_number",
     "nearest",
-    "one_hot_support",
     "real_support",
     "zero_shot_logits",
 ]
@@ -43,7 +40,7 @@ class ImageTextMethod(ABC):
         with torch.no_grad():
             parts = [self.probabilities(task[i : i + size], task.text) for i in range(0, len(task), size)]
         probabilities = torch.cat(parts) if len(parts) > 1 else parts[0]
-        return Prediction(probabilities.squeeze(0) if task.single else probabilities)
+        return predicted(task, probabilities)
 
     @abstractmethod
     def probabilities(self, task: Task, text: Float[Tensor, "class feature"]) -> Float[Tensor, "task query class"]:
@@ -62,11 +59,6 @@ def zero_shot_logits(images: Float[Tensor, "task sample feature"], text: Tensor,
     return scale * (images @ text.mT)
 
 
-def one_hot_support(task: Task) -> Float[Tensor, "task sample class"]:
-    """Labels of the support as indicators; padding belongs to no class."""
-    return (task.support_labels.unsqueeze(-1) == torch.arange(task.num_classes, device=task.device)).to(task.dtype)
-
-
 def real_support(task: Task) -> Float[Tensor, "task sample feature"]:
     """The support with zeros in place of padding, whatever it held."""
     return task.support.masked_fill((task.support_labels == PADDING).unsqueeze(-1), 0.0)
@@ -76,18 +68,3 @@ def nearest(similarity: Float[Tensor, "task row column"], count: int) -> Float[T
     """The ``count`` largest of each row where they are positive, zero elsewhere."""
     values, index = similarity.topk(min(count, similarity.shape[-1]), -1)
     return torch.zeros_like(similarity).scatter(-1, index, values.clamp_min(0.0))
-
-
-def check_number(name: str, value: float, *, lower: float, strict: bool = False, upper: float = math.inf) -> None:
-    """Refuse a setting outside its range; ``strict`` leaves out the lower end, ``upper`` is always left out."""
-    if not (math.isfinite(value) and lower <= value < upper and not (strict and value == lower)):
-        below = f" and below {upper:g}" if upper < math.inf else ""
-        raise InputError(
-            f"{name}: expected a number {'above' if strict else 'of at least'} {lower:g}{below}, got {value!r}"
-        )
-
-
-def check_count(name: str, value: int, *, lower: int = 1) -> None:
-    """Refuse a number of steps or neighbours that is too small."""
-    if value < lower:
-        raise InputError(f"{name}: expected a whole number of at least {lower}, got {value!r}")

@@ -9,9 +9,18 @@ import torch
 from torch import Tensor
 
 from unem.errors import InputError
-from unem.methods._graph import nearest, propagate, without_loops
-from unem.methods._shared import Settings, answer, check_settings, in_parts, is_sample, one_hot, unit
 from unem.methods.base import register
+from unem.methods.neighbours import nearest, propagate, without_loops
+from unem.methods.parts import (
+    Settings,
+    check_positive,
+    check_weight,
+    in_parts,
+    is_sample,
+    one_hot,
+    predicted,
+    unit_length,
+)
 from unem.task import Inputs, Prediction, Task
 
 
@@ -26,16 +35,17 @@ class LabelPropagation(Settings):
     inputs: ClassVar[Inputs] = "features"
 
     def __post_init__(self) -> None:
-        check_settings(positive={"gamma": self.gamma}, weight={"neighbours": self.neighbours, "alpha": self.alpha})
+        check_positive(gamma=self.gamma)
+        check_weight(neighbours=self.neighbours, alpha=self.alpha)
         if self.alpha >= 1:
             raise InputError(f"alpha: expected a number of at least 0 and below 1, got {self.alpha!r}")
 
     def predict(self, task: Task) -> Prediction:
         vertices = task.support_labels.shape[1] + task.num_queries
-        return answer(task, in_parts(task, 6 * vertices**2, self._spread))
+        return predicted(task, in_parts(task, 6 * vertices**2, self._spread))
 
     def _spread(self, task: Task) -> Tensor:
-        unit_task, known = unit(task), one_hot(task)
+        unit_task, known = unit_length(task), one_hot(task)
         samples = torch.cat([unit_task.support, unit_task.query], 1)
         there = torch.cat([is_sample(task), torch.ones_like(samples[:, known.shape[1] :, 0])], 1)
         affinity = torch.exp(-self.gamma * torch.cdist(samples, samples).square())

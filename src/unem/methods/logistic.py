@@ -9,8 +9,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unem.methods._shared import Settings, answer, check_settings, in_parts, is_sample, one_hot, unit
 from unem.methods.base import register
+from unem.methods.parts import (
+    Settings,
+    check_count,
+    check_positive,
+    in_parts,
+    is_sample,
+    one_hot,
+    predicted,
+    unit_length,
+)
 from unem.task import Inputs, Prediction, Task
 
 
@@ -24,15 +33,16 @@ class Logistic(Settings):
     inputs: ClassVar[Inputs] = "features"
 
     def __post_init__(self) -> None:
-        check_settings(count={"max_iterations": self.max_iterations}, positive={"C": self.C}, weight={})
+        check_count(1, max_iterations=self.max_iterations)
+        check_positive(C=self.C)
 
     def predict(self, task: Task) -> Prediction:
         _, samples, features = task.support_rows.shape
         numbers = 2 * (samples + task.num_queries) * features + 10 * samples * task.num_classes
-        return answer(task, in_parts(task, numbers, self._fit_and_apply))
+        return predicted(task, in_parts(task, numbers, self._fit_and_apply))
 
     def _fit_and_apply(self, task: Task) -> Tensor:
-        unit_task = unit(task)
+        unit_task = unit_length(task)
         support, query = unit_task.support, unit_task.query
         if support.shape[1] < support.shape[2]:  # the optimum lies in the span of the support, which is smaller
             basis = torch.linalg.qr(support.mT).Q

@@ -10,7 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unem.methods.base import register
-from unem.methods.image_text import ImageTextMethod, check_count, check_number, one_hot_support, real_support
+from unem.methods.image_text import ImageTextMethod, real_support
+from unem.methods.parts import check_count, check_number, one_hot
 from unem.task import Task
 
 
@@ -23,7 +24,7 @@ class LPPlusPlus(ImageTextMethod):
     name: ClassVar[str] = "lp++"
 
     def __post_init__(self) -> None:
-        check_count("iterations", self.iterations, lower=0)
+        check_count(0, iterations=self.iterations)
         check_number("text_weight", self.text_weight, lower=0.0)
 
     def probabilities(self, task: Task, text: Tensor) -> Tensor:
@@ -32,7 +33,7 @@ class LPPlusPlus(ImageTextMethod):
         return (to_support @ probe.visual + to_text * probe.text.unsqueeze(1)).softmax(-1)
 
     def fit(self, task: Task, text: Tensor) -> Probe:
-        support, labels = real_support(task), one_hot_support(task)
+        support, labels = real_support(task), one_hot(task)
         real, shots = labels.sum(-1, keepdim=True), labels.sum(1, keepdim=True)
         gram, cosines = support @ support.mT, support @ text.mT
         # ½ bounds diag(p) − ppᵀ, so these majorise the summed loss in each block; no step size is left to tune.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unem.methods.base import register
-from unem.methods.parts import check_count, check_positive, is_sample, one_hot_labels, predicted, unit_length
+from unem.methods.parts import check_count, check_positive, is_sample, one_hot, predicted, unit_length
 from unem.task import Inputs, Prediction, Task
 
 SMALLEST_PENALTY = 1e-3
@@ -43,9 +43,11 @@ class LRICI:
     def predict(self, task: Task) -> Prediction:
         task = unit_length(task)
         samples = torch.cat([task.support, task.query], 1)
-        gram, labels, shots = samples @ samples.mT, one_hot_labels(task), task.support.shape[1]
+        gram, labels, shots = samples @ samples.mT, one_hot(task), task.support.shape[1]
         basis = principal_basis(
-            samples, torch.cat([is_sample(task), torch.ones_like(task.query[..., :1])], 1), self.components
+            samples,
+            torch.cat([is_sample(task).unsqueeze(-1), torch.ones_like(task.query[..., :1])], 1),
+            self.components,
         )
 
         def fitted_with(query_targets: Tensor) -> Tensor:

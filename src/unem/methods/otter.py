@@ -13,7 +13,8 @@ from torch import Tensor
 
 from unem.errors import InputError
 from unem.methods.base import register
-from unem.methods.image_text import ImageTextMethod, check_count, check_number, zero_shot_logits
+from unem.methods.image_text import ImageTextMethod, zero_shot_logits
+from unem.methods.parts import check_count, check_number
 from unem.task import Task
 
 
@@ -30,7 +31,7 @@ class Otter(ImageTextMethod):
     def __post_init__(self) -> None:
         check_number("regularizer", self.regularizer, lower=0.0, strict=True)
         check_number("feature_scale", self.feature_scale, lower=0.0, strict=True)
-        check_count("iterations", self.iterations)
+        check_count(1, iterations=self.iterations)
         if self.prior is not None and not all(
             isinstance(p, (int, float)) and math.isfinite(p) and p > 0 for p in self.prior
         ):

@@ -63,7 +63,7 @@ class PTMAP:
 def transformed(task: Task, power: float) -> Task:
     """Powers of unit length, support and query centred each on its own mean, and again of unit length."""
     task = task.with_features(*(normalize((z.relu() + 1e-6) ** power, dim=-1) for z in (task.support, task.query)))
-    support = (task.support - support_mean(task)) * is_sample(task)
+    support = (task.support - support_mean(task)) * is_sample(task).unsqueeze(-1)
     query = task.query - task.query.mean(1, keepdim=True)
     return task.with_features(normalize(support, dim=-1), normalize(query, dim=-1))
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from unem.classmodels import Gaussian
 from unem.errors import InputError
 from unem.gem import gem
-from unem.methods._shared import check_settings, is_sample, unit
 from unem.methods.base import register
+from unem.methods.parts import check_positive, is_sample, unit_length
 from unem.schedule import Schedule
 from unem.task import Inputs, Prediction, Task
 
@@ -27,7 +27,7 @@ class SimpleShot:
     inputs: ClassVar[Inputs] = "features"
 
     def __post_init__(self) -> None:
-        check_settings(positive={"feature_scale": self.feature_scale}, weight={})
+        check_positive(feature_scale=self.feature_scale)
 
     def describe(self) -> dict[str, Any]:
         mean = None if self.base_mean is None else self.base_mean.detach().cpu().double().numpy().tobytes()
@@ -36,7 +36,7 @@ class SimpleShot:
 
     def predict(self, task: Task) -> Prediction:
         centre = self._centre(task)
-        centred = unit(task.with_features(task.support - centre, task.query - centre))
+        centred = unit_length(task.with_features(task.support - centre, task.query - centre))
         return gem(centred, Gaussian(), Schedule(0.0, 1.0, self.feature_scale, layers=1))
 
     def _centre(self, task: Task) -> Tensor:

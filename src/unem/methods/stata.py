@@ -10,7 +10,8 @@ from torch import Tensor
 
 from unem.methods.base import register
 from unem.methods.gaussian_mixture import VARIANCE_FLOOR, assign, log_gaussian, query_graph
-from unem.methods.image_text import ImageTextMethod, check_count, check_number, zero_shot_logits
+from unem.methods.image_text import ImageTextMethod, zero_shot_logits
+from unem.methods.parts import check_count, check_number
 from unem.task import Task
 
 
@@ -30,9 +31,9 @@ class StatA(ImageTextMethod):
         check_number("anchor", self.anchor, lower=0.0, strict=True)
         check_number("likelihood_weight", self.likelihood_weight, lower=0.0, strict=True)
         check_number("feature_scale", self.feature_scale, lower=0.0, strict=True)
-        check_count("neighbors", self.neighbors, lower=0)
-        check_count("iterations", self.iterations)
-        check_count("assignment_steps", self.assignment_steps)
+        check_count(0, neighbors=self.neighbors)
+        check_count(1, iterations=self.iterations)
+        check_count(1, assignment_steps=self.assignment_steps)
 
     def probabilities(self, task: Task, text: Tensor) -> Tensor:
         query = task.query

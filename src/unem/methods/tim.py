@@ -9,8 +9,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unem.methods._shared import Adam, Settings, answer, check_settings, class_means, is_sample, one_hot, unit
 from unem.methods.base import register
+from unem.methods.parts import (
+    Adam,
+    Settings,
+    check_count,
+    check_positive,
+    check_weight,
+    class_means,
+    is_sample,
+    one_hot,
+    predicted,
+    unit_length,
+)
 from unem.task import Inputs, Prediction, Task
 
 _REFERENCE = "M. Boudiaf et al., Transductive information maximization for few-shot learning, NeurIPS 2020"
@@ -32,23 +43,17 @@ class InformationMaximization(Settings):
     inputs: ClassVar[Inputs] = "features"
 
     def __post_init__(self) -> None:
-        check_settings(
-            count={"iterations": self.iterations},
-            positive={
-                "marginal_alpha": self.marginal_alpha,
-                "conditional_alpha": self.conditional_alpha,
-                "temperature": self.temperature,
-                "learning_rate": self.learning_rate,
-            },
-            weight={
-                "cross_entropy": self.cross_entropy,
-                "marginal": self.marginal,
-                "conditional": self.conditional,
-            },
+        check_count(1, iterations=self.iterations)
+        check_positive(
+            marginal_alpha=self.marginal_alpha,
+            conditional_alpha=self.conditional_alpha,
+            temperature=self.temperature,
+            learning_rate=self.learning_rate,
         )
+        check_weight(cross_entropy=self.cross_entropy, marginal=self.marginal, conditional=self.conditional)
 
     def predict(self, task: Task) -> Prediction:
-        unit_task = unit(task)
+        unit_task = unit_length(task)
         prototypes = class_means(unit_task)
         samples = torch.cat([unit_task.support, unit_task.query], 1)
         known = one_hot(task)
@@ -58,11 +63,11 @@ class InformationMaximization(Settings):
             pull = self._pull(log_prob, known)
             gradient = pull.mT @ samples - pull.sum(1).unsqueeze(-1) * prototypes
             prototypes = adam.step(prototypes, self.temperature * gradient)
-        return answer(task, _log_softmax(unit_task.query, prototypes, self.temperature).exp())
+        return predicted(task, _log_softmax(unit_task.query, prototypes, self.temperature).exp())
 
     def objective(self, task: Task, prototypes: Float[Tensor, "task class feature"]) -> Float[Tensor, " task"]:
         """What descent makes small, of each task."""
-        unit_task, known = unit(task), one_hot(task)
+        unit_task, known = unit_length(task), one_hot(task)
         support = _log_softmax(unit_task.support, prototypes, self.temperature)
         query = _log_softmax(unit_task.query, prototypes, self.temperature)
         cross_entropy = -(known * support).sum((1, 2)) / known.sum((1, 2))
@@ -100,14 +105,12 @@ class AlternatingDirections(Settings):
     inputs: ClassVar[Inputs] = "features"
 
     def __post_init__(self) -> None:
-        check_settings(
-            count={"iterations": self.iterations},
-            positive={"temperature": self.temperature, "cross_entropy": self.cross_entropy},
-            weight={"marginal": self.marginal, "conditional": self.conditional},
-        )
+        check_count(1, iterations=self.iterations)
+        check_positive(temperature=self.temperature, cross_entropy=self.cross_entropy)
+        check_weight(marginal=self.marginal, conditional=self.conditional)
 
     def predict(self, task: Task) -> Prediction:
-        unit_task = unit(task)
+        unit_task = unit_length(task)
         prototypes = class_means(unit_task)
         samples = torch.cat([unit_task.support, unit_task.query], 1)
         known, shots = one_hot(task), task.support_labels.shape[1]
@@ -120,7 +123,7 @@ class AlternatingDirections(Settings):
             surplus = target - weight * log_prob.exp()
             push = surplus.mT @ samples - surplus.sum(1).unsqueeze(-1) * prototypes
             prototypes = prototypes + push / target.sum(1).unsqueeze(-1)
-        return answer(task, _log_softmax(unit_task.query, prototypes, self.temperature).exp())
+        return predicted(task, _log_softmax(unit_task.query, prototypes, self.temperature).exp())
 
     def _assign(self, log_prob: Float[Tensor, "task query class"]) -> Float[Tensor, "task query class"]:
         sharp = (1 + self.conditional) * log_prob

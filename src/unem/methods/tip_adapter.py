@@ -11,14 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unem.methods.base import register
-from unem.methods.image_text import (
-    ImageTextMethod,
-    check_count,
-    check_number,
-    one_hot_support,
-    real_support,
-    zero_shot_logits,
-)
+from unem.methods.image_text import ImageTextMethod, real_support, zero_shot_logits
+from unem.methods.parts import check_count, check_number, one_hot
 from unem.task import Task
 
 _REFERENCE = "R. Zhang et al., Tip-Adapter: Training-free adaption of CLIP for few-shot classification, ECCV 2022"
@@ -44,11 +38,13 @@ class TipAdapter(ImageTextMethod):
         return self.classified(task, real_support(task), text)
 
     def classified(self, task: Task, keys: Tensor, text: Tensor) -> Float[Tensor, "task query class"]:
-        cache = self.affinity(task.query, keys) @ one_hot_support(task)
+        cache = self.affinity(task.query, keys) @ one_hot(task)
         return (zero_shot_logits(task.query, text, self.feature_scale) + self.residual_ratio * cache).softmax(-1)
 
     def affinity(self, images: Tensor, keys: Tensor) -> Float[Tensor, "task image key"]:
-        return torch.exp(self.sharpness * (images @ keys.mT - 1))
+        # At most 1 for unit keys; learned ones that ran away must stay finite.
+        largest = 0.4 * math.log(torch.finfo(keys.dtype).max)
+        return torch.exp((self.sharpness * (images @ keys.mT - 1)).clamp_max(largest))
 
 
 @dataclass(frozen=True)
@@ -61,14 +57,14 @@ class TipAdapterF(TipAdapter):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("iterations", self.iterations, lower=0)
+        check_count(0, iterations=self.iterations)
         check_number("learning_rate", self.learning_rate, lower=0.0, strict=True)
 
     def probabilities(self, task: Task, text: Tensor) -> Tensor:
         return self.classified(task, self.learned_keys(task, text), text)
 
     def learned_keys(self, task: Task, text: Tensor) -> Float[Tensor, "task sample feature"]:
-        support, labels = real_support(task), one_hot_support(task)
+        support, labels = real_support(task), one_hot(task)
         text_logits = zero_shot_logits(support, text, self.feature_scale)
         keys, mean, variance = support, torch.zeros_like(support), torch.zeros_like(support)
         for step in range(1, self.iterations + 1):

@@ -10,15 +10,8 @@ from torch import Tensor
 
 from unem.methods.base import register
 from unem.methods.gaussian_mixture import VARIANCE_FLOOR, assign, log_gaussian, query_graph
-from unem.methods.image_text import (
-    ImageTextMethod,
-    check_count,
-    check_number,
-    nearest,
-    one_hot_support,
-    real_support,
-    zero_shot_logits,
-)
+from unem.methods.image_text import ImageTextMethod, nearest, real_support, zero_shot_logits
+from unem.methods.parts import check_count, check_number, one_hot
 from unem.task import Task
 
 
@@ -40,12 +33,12 @@ class TransCLIP(ImageTextMethod):
         check_number("support_weight", self.support_weight, lower=0.0, strict=True)
         check_number("likelihood_weight", self.likelihood_weight, lower=0.0, strict=True)
         check_number("feature_scale", self.feature_scale, lower=0.0, strict=True)
-        check_count("neighbors", self.neighbors, lower=0)
-        check_count("iterations", self.iterations)
-        check_count("assignment_steps", self.assignment_steps)
+        check_count(0, neighbors=self.neighbors)
+        check_count(1, iterations=self.iterations)
+        check_count(1, assignment_steps=self.assignment_steps)
 
     def probabilities(self, task: Task, text: Tensor) -> Tensor:
-        query, support, labels = task.query, real_support(task), one_hot_support(task)
+        query, support, labels = task.query, real_support(task), one_hot(task)
         text_logits = zero_shot_logits(query, text, self.feature_scale)
         graph = query_graph(query, self.neighbors)
         links = nearest(query @ support.mT, self.neighbors) / max(self.neighbors, 1)

@@ -10,14 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unem.methods.base import register
-from unem.methods.image_text import (
-    ImageTextMethod,
-    check_count,
-    check_number,
-    nearest,
-    one_hot_support,
-    real_support,
-)
+from unem.methods.image_text import ImageTextMethod, nearest, real_support
+from unem.methods.parts import check_count, check_number, one_hot
 from unem.task import Task
 
 
@@ -32,14 +26,14 @@ class ZLaP(ImageTextMethod):
     name: ClassVar[str] = "zlap"
 
     def __post_init__(self) -> None:
-        check_count("neighbors", self.neighbors)
+        check_count(1, neighbors=self.neighbors)
         check_number("power", self.power, lower=0.0, strict=True)
         check_number("damping", self.damping, lower=0.0, strict=True, upper=1.0)
 
     def probabilities(self, task: Task, text: Tensor) -> Tensor:
         images = torch.cat([real_support(task), task.query], 1) if self.use_support else task.query
         classes = torch.eye(task.num_classes, dtype=task.dtype, device=task.device).expand(len(task), -1, -1)
-        known = torch.cat([classes, one_hot_support(task)], 1) if self.use_support else classes
+        known = torch.cat([classes, one_hot(task)], 1) if self.use_support else classes
         seeds = torch.nn.functional.pad(known, (0, 0, 0, task.num_queries))
         scores = self._propagated(self._graph(images, text), seeds)[:, -task.num_queries :].clamp_min(0.0)
         # A query whose similarities are all negative has no edge, and nothing is known about it.
