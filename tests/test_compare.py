@@ -79,7 +79,7 @@ def test_command(tmp_path, features):
         (["--methods", "zz*"], "--methods: no method matches 'zz*'"),
         (["--shots", "a"], "--shots: expected numbers"),
         (["-o", "table.pdf"], "--output: expected a name that ends in"),
-        (["--methods", "prototypes=x.json"], "--schedule: prototypes takes none"),
+        (["--methods", "prototypes=x.json"], "x.json"),
     ],
 )
 def test_bad_arguments(tmp_path, features, arguments, message):

@@ -15,7 +15,7 @@ Example:
 from unem._version import __version__
 from unem.classmodels import ClassModel, Dirichlet, Gaussian
 from unem.errors import InputError, UnemWarning
-from unem.evaluation import Comparison, Evaluation, compare, evaluate
+from unem.evaluation import Comparison, Evaluation, Tuned, compare, evaluate, tune
 from unem.features import FeatureSet
 from unem.gem import Trace, gem
 from unem.graphs import GraphedMethod
@@ -47,6 +47,7 @@ __all__ = [
     "Task",
     "Trace",
     "TrainingConfig",
+    "Tuned",
     "UnemWarning",
     "__version__",
     "compare",
@@ -60,4 +61,5 @@ __all__ = [
     "preset",
     "register",
     "train",
+    "tune",
 ]

@@ -23,7 +23,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 import unem
-from unem._io import check_writable, to_json, write_aside, write_json
+from unem._io import check_writable, read_json, to_json, write_aside, write_json
 from unem.classmodels import by_name
 from unem.errors import InputError, UnemWarning
 from unem.features.store import SPLIT_SEPARATOR, FeatureSet
@@ -491,6 +491,73 @@ def _make_method(
 
 
 @app.command(
+    epilog="Example:  unem tune paddle features.npz --shots 5 -o paddle.json\n\n"
+    "Then:  unem compare features.npz --methods prototypes,paddle=paddle.json"
+)
+@_command
+def tune(
+    method: Annotated[str, typer.Argument(help="A method of `unem methods`, none that is learned.")],
+    features: FeaturesFile,
+    labels: LabelsFile = None,
+    shots: Shots = 5,
+    effective_classes: EffectiveClasses = "5",
+    queries: Queries = 75,
+    balance: Balance = "pooled",
+    overlap: Overlap = False,
+    query_classes: QueryClasses = None,
+    support_split: SupportSplit = None,
+    query_split: Annotated[
+        str | None, typer.Option(help="Split the queries come from.  [default: val]", show_default=False)
+    ] = None,
+    tasks: Annotated[int, typer.Option(help="Validation tasks for each point of the grid.")] = 100,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    cache: Annotated[
+        Path | None,
+        typer.Option(help="Folder that keeps what was evaluated; nothing is computed twice.", show_default=False),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the best settings as JSON.", show_default=False)
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Choose a method's settings on validation tasks, from a small declared grid."""
+    if output:
+        check_writable(output)
+    support, query = _pools(features, labels, support_split, query_split, default="val")
+    protocol = _protocol(shots, effective_classes, queries, balance, overlap, query_classes, support)
+    with _progress(quiet) as progress:
+        bar = progress.add_task(f"{method}: settings", total=None)
+        result = unem.tune(
+            method,
+            support,
+            protocol,
+            query=query,
+            tasks=tasks,
+            seed=seed,
+            device=_check_device(device),
+            cache=cache,
+            progress=lambda done, total: progress.update(bar, completed=done, total=total),
+        )
+    if output:
+        write_json(output, result.to_dict())
+    if not quiet:
+        _print_tuned(result)
+
+
+def _print_tuned(result: unem.Tuned) -> None:
+    names = [name for name in result.trials[0] if name != "accuracy"]
+    table = Table(*names, "accuracy %", box=box.SIMPLE_HEAD, pad_edge=False)
+    for trial in result.trials:
+        best = trial["accuracy"] == result.accuracy
+        cells = (str(trial[name]) for name in names)
+        table.add_row(*cells, f"{trial['accuracy']:.2f}", style="bold" if best else None)
+    out.print(table)
+    chosen = ", ".join(f"{k} = {v}" for k, v in result.settings.items()) or "its defaults: nothing to tune"
+    out.print(f"{result.method}: {chosen} ({len(result.trials)} evaluations of {result.tasks} tasks)", highlight=False)
+
+
+@app.command(
     epilog="Example:  unem compare features.npz --methods prototypes,em-gaussian,paddle --shots 1,5,20 -o table.md\n\n"
     "A learned method:  unem compare features.npz --methods prototypes,unem-gaussian=schedule.json"
 )
@@ -498,7 +565,10 @@ def _make_method(
 def compare(
     features: FeaturesFile,
     methods: Annotated[
-        str, typer.Option(help="Methods by name or glob, comma separated; NAME=SCHEDULE for a learned one.")
+        str,
+        typer.Option(
+            help="Methods by name or glob, comma separated; NAME=FILE for a learned schedule or tuned settings."
+        ),
     ] = "prototypes,em-gaussian,paddle",
     labels: LabelsFile = None,
     shots: Annotated[str, typer.Option(help="Numbers of shots, comma separated.")] = "5",
@@ -572,8 +642,13 @@ def _method_words(text: str) -> list[str]:
 
 
 def _made_for_comparison(word: str, protocol: unem.Protocol, num_classes: int) -> unem.Method:
-    name, equals, schedule = word.partition("=")
-    return _make_method(name, schedule if equals else None, [], protocol, num_classes)
+    name, equals, file = word.partition("=")
+    if not equals or unem.method_info(name).learned:
+        return _make_method(name, file if equals else None, [], protocol, num_classes)
+    tuned = read_json(file, "tuned settings")
+    if not isinstance(tuned, dict) or tuned.get("method") != name or not isinstance(tuned.get("settings"), dict):
+        raise InputError(f"--methods: {file!r} does not hold settings of {name}, as `unem tune {name}` writes them")
+    return create_for(name, protocol, num_classes, **tuned["settings"])
 
 
 def _comparison_table(result: unem.Comparison) -> Table:

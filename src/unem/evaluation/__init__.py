@@ -3,5 +3,15 @@
 from unem.evaluation.compare import Comparison, compare
 from unem.evaluation.evaluate import Evaluation, evaluate
 from unem.evaluation.metrics import expected_calibration_error, interval95
+from unem.evaluation.tune import Tuned, tune
 
-__all__ = ["Comparison", "Evaluation", "compare", "evaluate", "expected_calibration_error", "interval95"]
+__all__ = [
+    "Comparison",
+    "Evaluation",
+    "Tuned",
+    "compare",
+    "evaluate",
+    "expected_calibration_error",
+    "interval95",
+    "tune",
+]
