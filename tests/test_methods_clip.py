@@ -176,9 +176,9 @@ def top(row, count):
     return kept
 
 
-def graph_of(query, neighbors):
+def graph_of(query, neighbours):
     similarity = query @ query.T - 2 * np.eye(len(query))
-    w = np.stack([top(row, neighbors) for row in similarity]) / max(neighbors, 1)
+    w = np.stack([top(row, neighbours) for row in similarity]) / max(neighbours, 1)
     return (w + w.T) / 2
 
 
@@ -197,12 +197,12 @@ def transclip_gaussians(support, labels, query, z, gamma):
 
 
 def transclip_reference(
-    support, labels, query, text, lam=0.5, gamma=1.0, neighbors=3, iterations=10, steps=5, scale=100.0, tau=0.02
+    support, labels, query, text, lam=0.5, gamma=1.0, neighbours=3, iterations=10, steps=5, scale=100.0, tau=0.02
 ):
     log_text = scale * query @ text.T
     log_text = log_text - logsumexp(log_text, axis=1, keepdims=True)
-    graph = graph_of(query, neighbors)
-    links = np.stack([top(row, neighbors) for row in query @ support.T]) / max(neighbors, 1)
+    graph = graph_of(query, neighbours)
+    links = np.stack([top(row, neighbours) for row in query @ support.T]) / max(neighbours, 1)
     means = labels.T @ support / labels.sum(0)[:, None]
     variances = np.full_like(means, 1 / query.shape[1])
     z = np.exp(log_text)
@@ -219,7 +219,7 @@ def test_transclip():
     options = {
         "text_weight": 1.5,
         "support_weight": 0.7,
-        "neighbors": 2,
+        "neighbours": 2,
         "iterations": 3,
         "assignment_steps": 2,
         "likelihood_weight": 0.5,
@@ -229,8 +229,8 @@ def test_transclip():
         lambda *p: transclip_reference(*p, 1.5, 0.7, 2, 3, 2, tau=0.5),
         tolerance=1e-7,
     )
-    no_graph = unem.create("transclip", neighbors=0, feature_scale=20)
-    check(no_graph, lambda *p: transclip_reference(*p, neighbors=0, scale=20.0), tolerance=1e-7)
+    no_graph = unem.create("transclip", neighbours=0, feature_scale=20)
+    check(no_graph, lambda *p: transclip_reference(*p, neighbours=0, scale=20.0), tolerance=1e-7)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -241,7 +241,7 @@ def test_transclip_decreases_its_objective(seed):
     for iterations in range(1, 7):
         options = {
             "support_weight": gamma,
-            "neighbors": 10,
+            "neighbours": 10,
             "iterations": iterations,
             "assignment_steps": 2,
             "likelihood_weight": 1.0,
@@ -261,11 +261,11 @@ def test_transclip_decreases_its_objective(seed):
 
 
 def stata_reference(
-    support, labels, query, text, alpha=1.0, neighbors=3, iterations=10, steps=5, scale=100.0, tau=0.02
+    support, labels, query, text, alpha=1.0, neighbours=3, iterations=10, steps=5, scale=100.0, tau=0.02
 ):
     y = softmax(scale * query @ text.T, axis=1)
     variance = (y[..., None] * (query[:, None] - text[None]) ** 2).sum((0, 1)) / len(query)
-    graph, z = graph_of(query, neighbors), y
+    graph, z = graph_of(query, neighbours), y
     for _ in range(iterations):
         b = (z.sum(0) / (z.sum(0) + alpha))[:, None]
         mean = z.T @ query / z.sum(0)[:, None]
@@ -281,7 +281,7 @@ def test_stata():
     check(unem.create("stata", feature_scale=20), lambda *p: stata_reference(*p, scale=20.0), tolerance=1e-7)
     options = {
         "anchor": 3.0,
-        "neighbors": 1,
+        "neighbours": 1,
         "iterations": 2,
         "assignment_steps": 1,
         "feature_scale": 15,
@@ -297,7 +297,7 @@ def test_stata_decreases_its_objective(seed):
     for iterations in range(1, 7):
         options = {
             "anchor": alpha,
-            "neighbors": 10,
+            "neighbours": 10,
             "iterations": iterations,
             "assignment_steps": 2,
             "likelihood_weight": 1.0,
@@ -321,7 +321,7 @@ def test_stata_decreases_its_objective(seed):
 
 def test_a_heavy_anchor_keeps_the_texts():
     """α → ∞ fixes the Gaussians at the anchors: without a graph each query is classified by itself."""
-    u = unem.create("stata", anchor=1e9, neighbors=0, feature_scale=10).predict(TASK).probabilities
+    u = unem.create("stata", anchor=1e9, neighbours=0, feature_scale=10).predict(TASK).probabilities
     for i in range(len(TASK)):
         _, _, query, text = parts(TASK, i)
         y = softmax(10 * query @ text.T, axis=1)
@@ -333,17 +333,17 @@ def test_a_heavy_anchor_keeps_the_texts():
 # ZLaP
 
 
-def zlap_reference(support, labels, query, text, neighbors=5, power=5.0, damping=0.3, use_support=False):
+def zlap_reference(support, labels, query, text, neighbours=5, power=5.0, damping=0.3, use_support=False):
     images = np.concatenate([support, query]) if use_support else query
     k, n = len(text), len(images)
     w = np.zeros((k + n, k + n))
     for i in range(n):
         others = images @ images[i]
         others[i] = 0
-        for j, value in enumerate(top(others, neighbors)):
+        for j, value in enumerate(top(others, neighbours)):
             w[k + i, k + j] += value**power / 2
             w[k + j, k + i] += value**power / 2
-        w[k + i, :k] = top(text @ images[i], neighbors) ** power
+        w[k + i, :k] = top(text @ images[i], neighbours) ** power
         w[:k, k + i] = w[k + i, :k]
     degree = w.sum(1)
     degree[degree == 0] = 1
@@ -359,7 +359,7 @@ def zlap_reference(support, labels, query, text, neighbors=5, power=5.0, damping
 @pytest.mark.parametrize("use_support", [False, True])
 def test_zlap(use_support):
     check(unem.create("zlap", use_support=use_support), lambda *p: zlap_reference(*p, use_support=use_support))
-    options = {"neighbors": 2, "power": 2.0, "damping": 0.8, "use_support": use_support}
+    options = {"neighbours": 2, "power": 2.0, "damping": 0.8, "use_support": use_support}
     check(unem.create("zlap", **options), lambda *p: zlap_reference(*p, **options))
 
 
@@ -377,29 +377,29 @@ def test_otter():
         u = 1 / len(query) / (kernel @ v)
         return len(query) * u[:, None] * kernel * v[None]
 
-    check(unem.create("otter", prior=prior, regularizer=20.0, iterations=300), reference)
+    check(unem.create("otter", prior=prior, regulariser=20.0, iterations=300), reference)
 
 
 @settings(max_examples=25)
 @given(
     weights=st.lists(st.floats(0.05, 20), min_size=4, max_size=4),
-    regularizer=st.floats(2.0, 1e6),
+    regulariser=st.floats(2.0, 1e6),
 )
-def test_otter_has_its_marginals(weights, regularizer):
-    u = unem.create("otter", prior=weights, regularizer=regularizer, iterations=400).predict(TASK).probabilities
+def test_otter_has_its_marginals(weights, regulariser):
+    u = unem.create("otter", prior=weights, regulariser=regulariser, iterations=400).predict(TASK).probabilities
     prior = torch.tensor(weights, dtype=u.dtype) / sum(weights)
     torch.testing.assert_close(u.sum(-1), torch.ones_like(u[..., 0]))
     torch.testing.assert_close(u.mean(1), prior.expand(3, 4), atol=1e-4, rtol=1e-3)
 
 
 def test_otter_with_a_huge_regulariser_is_the_prior():
-    u = unem.create("otter", prior=[1, 2, 3, 4], regularizer=1e12).predict(TASK).probabilities
+    u = unem.create("otter", prior=[1, 2, 3, 4], regulariser=1e12).predict(TASK).probabilities
     torch.testing.assert_close(u, torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=u.dtype).expand_as(u))
 
 
 def test_otter_with_a_small_regulariser_is_the_assignment_problem():
     task, _ = image_text_task(queries=12, noise=1.0, seed=3)
-    u = unem.create("otter", regularizer=0.1, iterations=5000).predict(task)
+    u = unem.create("otter", regulariser=0.1, iterations=5000).predict(task)
     for i in range(len(task)):
         _, _, query, text = parts(task, i)
         _, column = linear_sum_assignment(-(query @ text.T).repeat(3, axis=1))
@@ -554,19 +554,19 @@ def test_coop_says_why_it_cannot_run():
         ("lp++", {"text_weight": math.inf}),
         ("transclip", {"text_weight": -0.1}),
         ("transclip", {"support_weight": 0}),
-        ("transclip", {"neighbors": -1}),
+        ("transclip", {"neighbours": -1}),
         ("transclip", {"iterations": 0}),
         ("transclip", {"assignment_steps": 0}),
         ("transclip", {"likelihood_weight": 0}),
         ("stata", {"likelihood_weight": -1}),
         ("stata", {"anchor": 0}),
-        ("stata", {"neighbors": 1.5}),
+        ("stata", {"neighbours": 1.5}),
         ("zlap", {"damping": 1}),
         ("zlap", {"damping": 0}),
         ("zlap", {"power": -1}),
-        ("zlap", {"neighbors": 0}),
+        ("zlap", {"neighbours": 0}),
         ("zlap", {"use_support": 1}),
-        ("otter", {"regularizer": 0}),
+        ("otter", {"regulariser": 0}),
         ("otter", {"iterations": 0}),
         ("otter", {"prior": [1, 0]}),
         ("otter", {"prior": [1, "a"]}),

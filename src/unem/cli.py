@@ -656,7 +656,10 @@ def _comparison_table(result: unem.Comparison) -> Table:
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name, title in COLUMNS.items():
-        table.add_column(title, justify="left" if name == "method" else "right")
+        if name == "method":  # long names go on in the next line, numbers are never cut
+            table.add_column(title, overflow="fold")
+        else:
+            table.add_column(title, justify="right", min_width=min(6, max(map(len, title.split()))), overflow="fold")
     for row in result.rows():
         table.add_row(*cells(row).values(), style="bold" if row["difference"] == 0 else None)
     return table

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unem.methods.image_text import nearest
+from unem.methods.neighbours import largest
 
 VARIANCE_FLOOR = 1e-6  # unit embeddings have variances near 1/d; features that never vary must not divide by zero
 
@@ -22,11 +22,11 @@ def log_gaussian(
     return images @ (precisions * means).mT - 0.5 * (images.square() @ precisions.mT + per_class)
 
 
-def query_graph(query: Float[Tensor, "task query feature"], neighbors: int) -> Float[Tensor, "task query query"]:
+def query_graph(query: Float[Tensor, "task query feature"], neighbours: int) -> Float[Tensor, "task query query"]:
     """Affinities ``max(0, f_i·f_j)`` of each query to its nearest ones, made symmetric, as a mean over the neighbours."""
     similarity = query @ query.mT
     similarity.diagonal(dim1=1, dim2=2).fill_(-1.0)  # nobody is his own neighbour
-    graph = nearest(similarity, neighbors) / max(neighbors, 1)
+    graph = largest(similarity, neighbours) / max(neighbours, 1)
     return 0.5 * (graph + graph.mT)
 
 

@@ -35,7 +35,7 @@ GRIDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "tim-gd": {"marginal": (0.1, 0.3, 1.0)},
     "tip-adapter": {"residual_ratio": (0.5, 1.0, 3.0, 10.0), "sharpness": (1.0, 5.5, 10.0)},
     "tip-adapter-f": {"residual_ratio": (1.0, 3.0), "learning_rate": (1e-3, 1e-2)},
-    "transclip": {"text_weight": (0.5, 1.0), "neighbors": (3, 10)},
+    "transclip": {"text_weight": (0.5, 1.0), "neighbours": (3, 10)},
     "zlap": {"damping": (0.1, 0.3, 0.6), "use_support": (False, True)},
 }
 

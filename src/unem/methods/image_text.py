@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from unem.errors import InputError
-from unem.methods.parts import predicted
+from unem.methods.parts import Settings, predicted
 from unem.resources import tasks_per_batch
 from unem.task import PADDING, Inputs, Prediction, Task
 
 __all__ = [
     "ImageTextMethod",
-    "nearest",
     "real_support",
     "zero_shot_logits",
 ]
 
 
 @dataclass(frozen=True)
-class ImageTextMethod(ABC):
+class ImageTextMethod(Settings, ABC):
     """A method on unit image embeddings with the class texts beside them; its fields are its settings."""
 
     name: ClassVar[str]
     inputs: ClassVar[Inputs] = "image+text"
-
-    def describe(self) -> dict[str, Any]:
-        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def predict(self, task: Task) -> Prediction:
         if task.text is None:
@@ -62,9 +58,3 @@ def zero_shot_logits(images: Float[Tensor, "task sample feature"], text: Tensor,
 def real_support(task: Task) -> Float[Tensor, "task sample feature"]:
     """The support with zeros in place of padding, whatever it held."""
     return task.support.masked_fill((task.support_labels == PADDING).unsqueeze(-1), 0.0)
-
-
-def nearest(similarity: Float[Tensor, "task row column"], count: int) -> Float[Tensor, "task row column"]:
-    """The ``count`` largest of each row where they are positive, zero elsewhere."""
-    values, index = similarity.topk(min(count, similarity.shape[-1]), -1)
-    return torch.zeros_like(similarity).scatter(-1, index, values.clamp_min(0.0))

@@ -34,3 +34,9 @@ def propagate(
 
 def without_loops(affinity: Float[Tensor, "task vertex vertex"]) -> Float[Tensor, "task vertex vertex"]:
     return affinity * (1 - torch.eye(affinity.shape[-1], dtype=affinity.dtype, device=affinity.device))
+
+
+def largest(similarity: Float[Tensor, "task row column"], count: int) -> Float[Tensor, "task row column"]:
+    """The ``count`` largest of each row where they are positive, zero elsewhere."""
+    values, index = similarity.topk(min(count, similarity.shape[-1]), -1)
+    return torch.zeros_like(similarity).scatter(-1, index, values.clamp_min(0.0))

@@ -23,13 +23,13 @@ class Otter(ImageTextMethod):
     """Sinkhorn's iterations in the logarithmic domain."""
 
     prior: tuple[float, ...] | None = None
-    regularizer: float = 1.0
+    regulariser: float = 1.0
     iterations: int = 100
     feature_scale: float = 100.0
     name: ClassVar[str] = "otter"
 
     def __post_init__(self) -> None:
-        check_number("regularizer", self.regularizer, lower=0.0, strict=True)
+        check_number("regulariser", self.regulariser, lower=0.0, strict=True)
         check_number("feature_scale", self.feature_scale, lower=0.0, strict=True)
         check_count(1, iterations=self.iterations)
         if self.prior is not None and not all(
@@ -38,7 +38,7 @@ class Otter(ImageTextMethod):
             raise InputError(f"prior: expected one positive number per class, got {self.prior!r}")
 
     def probabilities(self, task: Task, text: Tensor) -> Tensor:
-        logits = zero_shot_logits(task.query, text, self.feature_scale / self.regularizer)
+        logits = zero_shot_logits(task.query, text, self.feature_scale / self.regulariser)
         return sinkhorn(logits, self._log_prior(task), self.iterations)
 
     def _log_prior(self, task: Task) -> Float[Tensor, " class"]:
@@ -71,14 +71,14 @@ def sinkhorn(
 def otter(
     *,
     prior: Sequence[float] | None = None,
-    regularizer: float = 1.0,
+    regulariser: float = 1.0,
     iterations: int = 100,
     feature_scale: float = 100.0,
 ) -> Otter:
     r"""OTTER: optimal transport of the queries to a class prior, uniform unless it is given; no support is used.
 
     Minimises ``⟨P, C⟩ + ε Σ P ln P`` over plans with ``P 1 = 1/|Q|`` and ``Pᵀ 1 = prior``, with the zero-shot costs
-    ``C = −ln softmax(T_z cos)`` and ε = ``regularizer``, by Sinkhorn's iterations
+    ``C = −ln softmax(T_z cos)`` and ε = ``regulariser``, by Sinkhorn's iterations
 
         ``g_k ← g_k + ln prior_k − ln mean_n softmax(−C/ε + g)_nk``;     the prediction is ``|Q| P = softmax(−C/ε + g)``.
 
@@ -86,4 +86,4 @@ def otter(
     """
     if isinstance(prior, str):
         raise InputError(f"prior: expected one positive number per class, got {prior!r}")
-    return Otter(None if prior is None else tuple(prior), float(regularizer), iterations, float(feature_scale))
+    return Otter(None if prior is None else tuple(prior), float(regulariser), iterations, float(feature_scale))

@@ -21,7 +21,7 @@ class StatA(ImageTextMethod):
 
     anchor: float = 1.0
     likelihood_weight: float = 0.02
-    neighbors: int = 3
+    neighbours: int = 3
     iterations: int = 10
     assignment_steps: int = 5
     feature_scale: float = 100.0
@@ -31,14 +31,14 @@ class StatA(ImageTextMethod):
         check_number("anchor", self.anchor, lower=0.0, strict=True)
         check_number("likelihood_weight", self.likelihood_weight, lower=0.0, strict=True)
         check_number("feature_scale", self.feature_scale, lower=0.0, strict=True)
-        check_count(0, neighbors=self.neighbors)
+        check_count(0, neighbours=self.neighbours)
         check_count(1, iterations=self.iterations)
         check_count(1, assignment_steps=self.assignment_steps)
 
     def probabilities(self, task: Task, text: Tensor) -> Tensor:
         query = task.query
         log_text = zero_shot_logits(query, text, self.feature_scale).log_softmax(-1)
-        graph, z = query_graph(query, self.neighbors), log_text.exp()
+        graph, z = query_graph(query, self.neighbours), log_text.exp()
         anchor = text.expand(len(task), -1, -1)
         variance = _anchor_variance(query, anchor, z)
         for _ in range(self.iterations):
@@ -72,7 +72,7 @@ def stata(
     *,
     anchor: float = 1.0,
     likelihood_weight: float = 0.02,
-    neighbors: int = 3,
+    neighbours: int = 3,
     iterations: int = 10,
     assignment_steps: int = 5,
     feature_scale: float = 100.0,
@@ -87,4 +87,6 @@ def stata(
 
         ``μ_k ← b_k mean_k + (1 − b_k) t_k``,   ``Σ_k ← b_k mean_k[(f − μ_k)²] + (1 − b_k)(Σ' + (t_k − μ_k)²)``.
     """
-    return StatA(float(anchor), float(likelihood_weight), neighbors, iterations, assignment_steps, float(feature_scale))
+    return StatA(
+        float(anchor), float(likelihood_weight), neighbours, iterations, assignment_steps, float(feature_scale)
+    )

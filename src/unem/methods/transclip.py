@@ -10,7 +10,8 @@ from torch import Tensor
 
 from unem.methods.base import register
 from unem.methods.gaussian_mixture import VARIANCE_FLOOR, assign, log_gaussian, query_graph
-from unem.methods.image_text import ImageTextMethod, nearest, real_support, zero_shot_logits
+from unem.methods.image_text import ImageTextMethod, real_support, zero_shot_logits
+from unem.methods.neighbours import largest
 from unem.methods.parts import check_count, check_number, one_hot
 from unem.task import Task
 
@@ -22,7 +23,7 @@ class TransCLIP(ImageTextMethod):
     text_weight: float = 0.5
     support_weight: float = 1.0
     likelihood_weight: float = 0.02
-    neighbors: int = 3
+    neighbours: int = 3
     iterations: int = 10
     assignment_steps: int = 5
     feature_scale: float = 100.0
@@ -33,15 +34,15 @@ class TransCLIP(ImageTextMethod):
         check_number("support_weight", self.support_weight, lower=0.0, strict=True)
         check_number("likelihood_weight", self.likelihood_weight, lower=0.0, strict=True)
         check_number("feature_scale", self.feature_scale, lower=0.0, strict=True)
-        check_count(0, neighbors=self.neighbors)
+        check_count(0, neighbours=self.neighbours)
         check_count(1, iterations=self.iterations)
         check_count(1, assignment_steps=self.assignment_steps)
 
     def probabilities(self, task: Task, text: Tensor) -> Tensor:
         query, support, labels = task.query, real_support(task), one_hot(task)
         text_logits = zero_shot_logits(query, text, self.feature_scale)
-        graph = query_graph(query, self.neighbors)
-        links = nearest(query @ support.mT, self.neighbors) / max(self.neighbors, 1)
+        graph = query_graph(query, self.neighbours)
+        links = largest(query @ support.mT, self.neighbours) / max(self.neighbours, 1)
         fixed = self.text_weight * text_logits + links @ labels
         means = (labels.mT @ support) / labels.sum(1).unsqueeze(-1)
         variances = query.new_full((len(task), 1, task.num_features), 1 / task.num_features)
@@ -75,7 +76,7 @@ def transclip(
     text_weight: float = 0.5,
     support_weight: float = 1.0,
     likelihood_weight: float = 0.02,
-    neighbors: int = 3,
+    neighbours: int = 3,
     iterations: int = 10,
     assignment_steps: int = 5,
     feature_scale: float = 100.0,
@@ -98,7 +99,7 @@ def transclip(
         float(text_weight),
         float(support_weight),
         float(likelihood_weight),
-        neighbors,
+        neighbours,
         iterations,
         assignment_steps,
         float(feature_scale),

@@ -10,7 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unem.methods.base import register
-from unem.methods.image_text import ImageTextMethod, nearest, real_support
+from unem.methods.image_text import ImageTextMethod, real_support
+from unem.methods.neighbours import largest
 from unem.methods.parts import check_count, check_number, one_hot
 from unem.task import Task
 
@@ -19,14 +20,14 @@ from unem.task import Task
 class ZLaP(ImageTextMethod):
     """Propagation of the texts' labels over their graph with the images."""
 
-    neighbors: int = 5
+    neighbours: int = 5
     power: float = 5.0
     damping: float = 0.3
     use_support: bool = False
     name: ClassVar[str] = "zlap"
 
     def __post_init__(self) -> None:
-        check_count(1, neighbors=self.neighbors)
+        check_count(1, neighbours=self.neighbours)
         check_number("power", self.power, lower=0.0, strict=True)
         check_number("damping", self.damping, lower=0.0, strict=True, upper=1.0)
 
@@ -45,8 +46,8 @@ class ZLaP(ImageTextMethod):
         """Texts first: edges from each image to its nearest images and to its nearest texts, never among texts."""
         similarity = images @ images.mT
         similarity.diagonal(dim1=1, dim2=2).zero_()
-        among = nearest(similarity, self.neighbors).pow(self.power)
-        across = nearest(images @ text.mT, self.neighbors).pow(self.power)
+        among = largest(similarity, self.neighbours).pow(self.power)
+        across = largest(images @ text.mT, self.neighbours).pow(self.power)
         none = across.new_zeros(len(images), len(text), len(text))
         return torch.cat([torch.cat([none, across.mT], 2), torch.cat([across, 0.5 * (among + among.mT)], 2)], 1)
 
@@ -63,7 +64,7 @@ class ZLaP(ImageTextMethod):
     reference="V. Stojnić et al., Label propagation for zero-shot classification with vision-language models, CVPR 2024",
     inputs="image+text",
 )
-def zlap(*, neighbors: int = 5, power: float = 5.0, damping: float = 0.3, use_support: bool = False) -> ZLaP:
+def zlap(*, neighbours: int = 5, power: float = 5.0, damping: float = 0.3, use_support: bool = False) -> ZLaP:
     r"""ZLaP: labels propagate from the class texts to the images over a graph of both; no support unless it is asked for.
 
     Each image is joined to its nearest images and, separately, to its nearest texts (across modalities similarities are lower and must
@@ -73,4 +74,4 @@ def zlap(*, neighbors: int = 5, power: float = 5.0, damping: float = 0.3, use_su
 
     and each query's row of Z, divided by its sum, is the prediction. ``use_support`` adds the support as labelled images.
     """
-    return ZLaP(neighbors, float(power), float(damping), use_support)
+    return ZLaP(neighbours, float(power), float(damping), use_support)
