@@ -652,16 +652,24 @@ def _made_for_comparison(word: str, protocol: unem.Protocol, num_classes: int) -
 
 
 def _comparison_table(result: unem.Comparison) -> Table:
-    from unem.evaluation.compare import COLUMNS, cells
+    """Intervals go beside their numbers here: a terminal is narrow."""
+    from unem.evaluation.compare import cells
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, title in COLUMNS.items():
-        if name == "method":  # long names go on in the next line, numbers are never cut
-            table.add_column(title, overflow="fold")
-        else:
-            table.add_column(title, justify="right", min_width=min(6, max(map(len, title.split()))), overflow="fold")
+    table = Table("method", box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in ("shots", "accuracy %", "to the best", "worst\ntenth", "calib.\nerror", "ms/task", "MB"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.columns[0].overflow = "fold"
     for row in result.rows():
-        table.add_row(*cells(row).values(), style="bold" if row["difference"] == 0 else None)
+        text = cells(row)
+        best = row["difference"] == 0
+        table.add_row(
+            text["method"],
+            text["shots"],
+            f"{text['accuracy']} ± {text['interval']}",
+            "" if best else f"{text['difference']} ± {text['difference_interval']}",
+            *(text[name] for name in ("tail", "calibration_error", "ms_per_task", "peak_memory_mb")),
+            style="bold" if best else None,
+        )
     return table
 
 
