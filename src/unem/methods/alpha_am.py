@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import pad
 
 from unem.errors import InputError
 from unem.methods.base import register
-from unem.methods.neighbours import nearest, propagate, without_loops
+from unem.methods.neighbours import propagate, strongest
 from unem.methods.parts import (
     Adam,
     Settings,
@@ -23,6 +25,7 @@ from unem.methods.parts import (
     is_sample,
     one_hot,
     predicted,
+    squared_distances,
     unit_length,
 )
 from unem.methods.tim import entropy, log_mean
@@ -67,9 +70,10 @@ class AdaptiveManifold(Settings):
 
     def _learn(self, task: Task) -> Tensor:
         graph = _Graph.of(task, self.alpha, self.neighbours)
-        known = one_hot(task)
-        ones = graph.there.new_ones(len(task), graph.there.shape[1], graph.there.shape[1])
-        parameters = [class_means(unit_length(task)).clone(), ones, ones.clone()]
+        known, samples = one_hot(task), graph.there.shape[1]
+        vertices = task.num_classes + samples
+        rate, gain = (graph.there.new_ones(len(task), rows, vertices) for rows in (samples, vertices))
+        parameters = [class_means(unit_length(task)).clone(), rate, gain]
         adams = [Adam(self.learning_rate) for _ in parameters]
         for _ in range(self.iterations):
             parameters = [p.detach().requires_grad_() for p in parameters]
@@ -93,10 +97,12 @@ class AdaptiveManifold(Settings):
 
 @dataclass(frozen=True)
 class _Graph:
-    """Vertices are centroids, support and queries, in this order."""
+    """Vertices are centroids, support and queries, in this order; the last two are the samples, which never move."""
 
     samples: Float[Tensor, "task sample feature"]
-    there: Float[Tensor, "task vertex"]
+    between: Float[Tensor, "task sample sample"]
+    """Distances between the samples."""
+    there: Float[Tensor, "task sample"]
     """0 for padding."""
     alpha: float
     neighbours: int
@@ -105,29 +111,47 @@ class _Graph:
     def of(task: Task, alpha: float, neighbours: int) -> _Graph:
         unit_task = unit_length(task)
         samples = torch.cat([unit_task.support, unit_task.query], 1)  # a new tensor, so that a gradient may be taken
-        ones = samples.new_ones(len(task), task.num_classes + task.num_queries)
-        there = torch.cat([ones[:, : task.num_classes], is_sample(task), ones[:, task.num_classes :]], 1)
-        return _Graph(samples, there, alpha, neighbours)
+        there = torch.cat([is_sample(task), is_sample(task).new_ones(len(task), task.num_queries)], 1)
+        return _Graph(samples, _distances(samples, samples), there, alpha, neighbours)
 
     def similarity(self, centroids: Tensor, rate: Tensor, gain: Tensor) -> Float[Tensor, "task sample class"]:
-        """Manifold similarity of support and queries to the centroids."""
+        """Manifold similarity of the samples to the centroids."""
         classes = centroids.shape[1]
-        distance = self._distance(torch.cat([centroids, self.samples], 1))
-        affinity = without_loops(torch.exp(-rate * distance)) * self.there.unsqueeze(1) * self.there.unsqueeze(2)
         # Centroids choose no neighbours, they are chosen: else every one would be near all the queries.
-        affinity = torch.cat([torch.zeros_like(affinity[:, :classes]), affinity[:, classes:]], 1)
-        affinity = gain * nearest(affinity, self.neighbours)
+        chosen = strongest(self._affinity(centroids, rate), self.neighbours)
+        chosen = pad(chosen, (0, 0, classes, 0))
+        affinity = gain * (chosen + chosen.mT) / 2
         start = torch.eye(affinity.shape[-1], classes, dtype=affinity.dtype, device=affinity.device)
         return propagate(affinity, self.alpha, start.expand(len(affinity), -1, -1))[:, classes:]
 
-    def _distance(self, vertices: Tensor) -> Tensor:
-        """Distances over their standard deviation among all pairs of vertices."""
-        distance = torch.cdist(vertices, vertices)
+    def _affinity(self, centroids: Tensor, rate: Tensor) -> Float[Tensor, "task sample vertex"]:
+        """exp(−G r) of each sample to all vertices but itself."""
+        to_centroids = _distances(self.samples, centroids)
+        spread = self._spread(to_centroids, _distances(centroids, centroids))
+        distance = torch.cat([to_centroids, self.between], 2) / spread
+        other = 1 - torch.eye(self.there.shape[1], dtype=distance.dtype, device=distance.device)
+        edge = pad(other * self.there.unsqueeze(1), (centroids.shape[1], 0), value=1.0) * self.there.unsqueeze(2)
+        return torch.exp(-rate * distance) * edge
+
+    def _spread(self, to_centroids: Tensor, between_centroids: Tensor) -> Float[Tensor, "task 1 1"]:
+        """Standard deviation of the distances among all pairs of vertices."""
         pair = self.there.unsqueeze(1) * self.there.unsqueeze(2)
-        pairs = pair.sum((1, 2), keepdim=True)
-        mean = (pair * distance).sum((1, 2), keepdim=True) / pairs
-        variance = (pair * (distance - mean).square()).sum((1, 2), keepdim=True) / (pairs - 1)
-        return distance / variance.clamp_min(torch.finfo(distance.dtype).tiny).sqrt()
+        vertices = self.there.sum(1).view(-1, 1, 1) + between_centroids.shape[1]
+
+        def total(of: Callable[[Tensor], Tensor]) -> Tensor:
+            blocks = (pair * of(self.between), 2 * self.there.unsqueeze(2) * of(to_centroids), of(between_centroids))
+            return sum((block.sum((1, 2), keepdim=True) for block in blocks), torch.zeros_like(vertices))
+
+        mean = total(lambda distance: distance) / vertices**2
+        variance = total(lambda distance: (distance - mean).square()) / (vertices**2 - 1)
+        return variance.clamp_min(torch.finfo(variance.dtype).tiny).sqrt()
+
+
+def _distances(a: Tensor, b: Tensor) -> Tensor:
+    """Euclidean; 0, without gradient, where rounding is all there is (a centroid of one shot and that shot)."""
+    squared = squared_distances(a, b)
+    rounding = squared <= 8 * torch.finfo(squared.dtype).eps
+    return squared.masked_fill(rounding, 1.0).sqrt().masked_fill(rounding, 0.0)
 
 
 @register(

@@ -9,10 +9,14 @@ from torch import Tensor
 
 def nearest(affinity: Float[Tensor, "task vertex vertex"], neighbours: int) -> Float[Tensor, "task vertex vertex"]:
     """Each vertex' strongest edges, made symmetric by the mean of both directions."""
-    count = min(neighbours, affinity.shape[-1])
-    chosen = affinity.topk(count, -1).indices
-    kept = torch.zeros_like(affinity).scatter(-1, chosen, 1.0) * affinity
+    kept = strongest(affinity, neighbours)
     return (kept + kept.mT) / 2
+
+
+def strongest(affinity: Float[Tensor, "task row column"], count: int) -> Float[Tensor, "task row column"]:
+    """The ``count`` largest of each row, zero elsewhere."""
+    values, chosen = affinity.topk(min(count, affinity.shape[-1]), -1)
+    return torch.zeros_like(affinity).scatter(-1, chosen, values)
 
 
 def normalised(affinity: Float[Tensor, "task vertex vertex"]) -> Float[Tensor, "task vertex vertex"]:
@@ -38,5 +42,4 @@ def without_loops(affinity: Float[Tensor, "task vertex vertex"]) -> Float[Tensor
 
 def largest(similarity: Float[Tensor, "task row column"], count: int) -> Float[Tensor, "task row column"]:
     """The ``count`` largest of each row where they are positive, zero elsewhere."""
-    values, index = similarity.topk(min(count, similarity.shape[-1]), -1)
-    return torch.zeros_like(similarity).scatter(-1, index, values.clamp_min(0.0))
+    return strongest(similarity, count).clamp_min(0.0)

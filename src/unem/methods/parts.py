@@ -34,8 +34,8 @@ __all__ = [
     "unit_length",
 ]
 
-NUMBERS_AT_ONCE = 1 << 26
-"""Numbers that the tasks of one part of a batch may take together: 256 MB in float32."""
+NUMBERS_AT_ONCE = {"cpu": 1 << 26, "cuda": 1 << 31}
+"""Numbers that the tasks of one part of a batch may take together: 256 MB in float32, 8 GB on a GPU."""
 
 
 class Settings:
@@ -87,7 +87,7 @@ def predicted(task: Task, probabilities: Float[Tensor, "task query class"]) -> P
 
 def in_parts(task: Task, numbers_per_task: int, predict: Callable[[Task], Tensor]) -> Tensor:
     """``predict`` on as many tasks at a time as memory is meant to hold."""
-    size = max(1, NUMBERS_AT_ONCE // numbers_per_task)
+    size = max(1, NUMBERS_AT_ONCE[task.device.type] // numbers_per_task)
     return torch.cat([predict(task[i : i + size]) for i in range(0, len(task), size)])
 
 
