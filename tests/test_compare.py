@@ -92,3 +92,58 @@ def test_bad_arguments(tmp_path, features, arguments, message):
 def test_no_methods(features):
     with pytest.raises(unem.InputError, match="methods: got none"):
         unem.compare([], features)
+
+
+def test_a_glob_leaves_out_what_cannot_run_and_says_so(tmp_path, features):
+    features.save(tmp_path / "f.safetensors")
+    arguments = ["--effective-classes", "3", "--queries", "20", "--tasks", "3", "-o", tmp_path / "t.json"]
+    done = run("compare", tmp_path / "f.safetensors", "--methods", "*,!*a*", *arguments)
+    assert done.returncode == 0, done.stderr
+    names = {row["method"] for row in json.loads((tmp_path / "t.json").read_text())}
+    assert {"prototypes", "logistic", "simpleshot"} <= names
+    assert not any("a" in name for name in names)
+    assert "coop needs text features" in done.stderr
+    alone = run("compare", tmp_path / "f.safetensors", "--methods", "prototypes,tip-adapter", *arguments)
+    assert alone.returncode == 2
+    assert "tip-adapter needs text features" in alone.stderr
+
+
+@pytest.fixture(scope="module")
+def parted(features):
+    """Validation and test images."""
+    return tuple(unem.FeatureSet(features.features[i::2], features.labels[i::2]) for i in (0, 1))
+
+
+def test_methods_are_tuned_for_each_number_of_shots(parted, tmp_path):
+    validation = unem.Validation(parted[0], tasks=6, cache=tmp_path)
+    protocol = unem.Protocol(effective_classes=3, queries=12)
+    names = ["prototypes", "paddle", "unem-gaussian"]
+    result = unem.compare(names, parted[1], protocol, shots=(1, 3), tasks=10, validation=validation)
+    spent = {(row["method"], row["shots"]): row["validation_tasks"] for row in result.rows()}
+    config = unem.TrainingConfig.default("gaussian")
+    learning = config.epochs * (config.tasks + config.validation_tasks)
+    assert [spent[name, 3] for name in names] == [0, 36, learning]
+    for count, evaluations in result.evaluations:
+        shots = unem.Protocol(shots=count, effective_classes=3, queries=12)
+        tuned = unem.tune("paddle", parted[0], shots, tasks=6, cache=tmp_path)
+        assert tuned.evaluated == 0  # the comparison left it in the cache
+        alone = unem.evaluate(unem.create("paddle", **tuned.settings), parted[1], shots, tasks=10)
+        assert torch.equal(alone.per_task, evaluations[1].per_task)
+    again = unem.compare(names, parted[1], protocol, shots=(1, 3), tasks=10, validation=validation)
+    assert [r["accuracy"] for r in again.rows()] == [r["accuracy"] for r in result.rows()]
+    assert [r["tuning_seconds"] for r in again.rows()] == [r["tuning_seconds"] for r in result.rows()]
+
+
+def test_tuning_on_the_test_images_is_refused(features):
+    with pytest.raises(unem.InputError, match=r"validation: .* are the images that are tested on"):
+        unem.compare(["paddle"], features, tasks=2, validation=unem.Validation(features))
+
+
+def test_tuned_command(tmp_path, features):
+    split = ["val" if i % 2 else "test" for i in range(320)]
+    unem.FeatureSet(features.features, features.labels, split=split).save(tmp_path / "f.safetensors")
+    arguments = ["--effective-classes", "3", "--queries", "12", "--tasks", "5", "--shots", "2", "--tune", "4"]
+    done = run("compare", tmp_path / "f.safetensors", "--methods", "prototypes,paddle", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert "valid." in done.stdout
+    assert " 24 " in done.stdout

@@ -25,7 +25,7 @@ def features():
 @pytest.mark.parametrize("name", sorted(GRIDS))
 def test_every_grid_is_small_and_can_be_made(name):
     points = list(grid_points(name))
-    assert 1 < len(points) <= 18
+    assert 1 < len(points) <= 36
     for settings in points:
         assert unem.create(name, **settings).name == name
 

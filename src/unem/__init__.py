@@ -15,7 +15,7 @@ Example:
 from unem._version import __version__
 from unem.classmodels import ClassModel, Dirichlet, Gaussian
 from unem.errors import InputError, UnemWarning
-from unem.evaluation import Comparison, Evaluation, Tuned, compare, evaluate, tune
+from unem.evaluation import Comparison, Evaluation, Tuned, Validation, compare, evaluate, tune
 from unem.features import FeatureSet
 from unem.gem import Trace, gem
 from unem.graphs import GraphedMethod
@@ -49,6 +49,7 @@ __all__ = [
     "TrainingConfig",
     "Tuned",
     "UnemWarning",
+    "Validation",
     "__version__",
     "compare",
     "create",

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -567,7 +568,8 @@ def compare(
     methods: Annotated[
         str,
         typer.Option(
-            help="Methods by name or glob, comma separated; NAME=FILE for a learned schedule or tuned settings."
+            help="Methods by name or glob, comma separated; !GLOB leaves out, NAME=FILE takes a learned schedule or tuned "
+            "settings."
         ),
     ] = "prototypes,em-gaussian,paddle",
     labels: LabelsFile = None,
@@ -584,6 +586,22 @@ def compare(
     tasks: Tasks = 1000,
     seed: Seed = 0,
     device: Device = "cpu",
+    tune: Annotated[
+        int,
+        typer.Option(
+            metavar="TASKS",
+            help="First choose each method's settings on so many validation tasks, and learn schedules; 0 takes defaults.",
+        ),
+    ] = 0,
+    tune_split: Annotated[str, typer.Option(help="Split that the validation queries come from.")] = "val",
+    tune_classes: Annotated[
+        str | None,
+        typer.Option(help="Classes of the validation queries, as --query-classes.", show_default=False),
+    ] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(help="Folder that keeps what tuning found; nothing is computed twice.", show_default=False),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Table as .md, .tex, .csv or .json, by its ending.", show_default=False),
@@ -600,8 +618,11 @@ def compare(
     support, query = _pools(features, labels, support_split, query_split, default="test")
     counts = _parse_shots(shots)
     protocol = _protocol(counts[0], effective_classes, queries, balance, overlap, query_classes, support)
-    made = [_made_for_comparison(word, protocol, support.num_classes) for word in _method_words(methods)]
     device = _check_device(device)
+    validation = (
+        _validation(features, labels, support_split, tune_split, tune_classes, tune, seed, cache) if tune else None
+    )
+    made = _made_for_comparison(methods, protocol, support, validation)
     with _progress(quiet) as progress:
         bar = progress.add_task("tasks", total=tasks)
         result = unem.compare(
@@ -613,6 +634,7 @@ def compare(
             tasks=tasks,
             seed=seed,
             device=device,
+            validation=validation,
             progress=lambda what, done, total: progress.update(bar, description=what, completed=done, total=total),
         )
     if output:
@@ -630,25 +652,59 @@ def _parse_shots(text: str) -> list[int]:
         raise InputError(f"--shots: expected numbers such as 1,5,20, got {text!r}") from None
 
 
-def _method_words(text: str) -> list[str]:
-    """Names, and what globs stand for; ``NAME=SCHEDULE`` stays as it is."""
-    words = []
-    for word in (w.strip() for w in text.split(",")):
-        found = [m.name for m in unem.list_methods(word)] if set("*?[") & set(word) else [word]
+def _validation(
+    path: Path,
+    labels: Path | None,
+    support_split: str | None,
+    split: str,
+    classes: str | None,
+    tasks: int,
+    seed: int,
+    cache: Path | None,
+) -> unem.Validation:
+    support, query = _pools(path, labels, support_split, split, default="val")
+    return unem.Validation(support, query, tasks, _parse_classes(classes, support.class_ids), seed, cache)
+
+
+def _made_for_comparison(
+    text: str, protocol: unem.Protocol, support: FeatureSet, validation: unem.Validation | None
+) -> list[unem.Method | str]:
+    """Methods of a comma separated list; those of a glob that cannot run on these features are left out, and it says so."""
+    made: list[unem.Method | str] = []
+    words = [w.strip() for w in text.split(",")]
+    unwanted = [w[1:] for w in words if w.startswith("!")]
+    for word in (w for w in words if not w.startswith("!")):
+        if not set("*?[") & set(word):
+            made.append(_one_for_comparison(word, protocol, support, validation))
+            continue
+        found = unem.list_methods(word)
         if not found:
             raise InputError(f"--methods: no method matches {word!r}")
-        words.extend(found)
-    return words
+        for info in (f for f in found if not any(fnmatch(f.name, pattern) for pattern in unwanted)):
+            try:
+                made.append(_one_for_comparison(info.name, protocol, support, validation))
+            except InputError as reason:
+                err.print(f"[bold yellow]left out:[/] {escape(str(reason))}", soft_wrap=True, highlight=False)
+    return made
 
 
-def _made_for_comparison(word: str, protocol: unem.Protocol, num_classes: int) -> unem.Method:
+def _one_for_comparison(
+    word: str, protocol: unem.Protocol, support: FeatureSet, validation: unem.Validation | None
+) -> unem.Method | str:
+    """``NAME`` or ``NAME=FILE``; a bare name stays one where it is to be tuned."""
     name, equals, file = word.partition("=")
-    if not equals or unem.method_info(name).learned:
-        return _make_method(name, file if equals else None, [], protocol, num_classes)
+    info = unem.method_info(name)
+    if info.inputs != "features" and support.kind == "embeddings" and support.text_features is None:
+        raise InputError(f"--methods: {name} needs text features, which {support.name!r} does not have")
+    if not equals and validation and info.learned:
+        return name
+    if not equals or info.learned:
+        method = _make_method(name, file if equals else None, [], protocol, support.num_classes)
+        return method if equals or not validation else name
     tuned = read_json(file, "tuned settings")
     if not isinstance(tuned, dict) or tuned.get("method") != name or not isinstance(tuned.get("settings"), dict):
         raise InputError(f"--methods: {file!r} does not hold settings of {name}, as `unem tune {name}` writes them")
-    return create_for(name, protocol, num_classes, **tuned["settings"])
+    return create_for(name, protocol, support.num_classes, **tuned["settings"])
 
 
 def _comparison_table(result: unem.Comparison) -> Table:
@@ -656,9 +712,13 @@ def _comparison_table(result: unem.Comparison) -> Table:
     from unem.evaluation.compare import cells
 
     table = Table("method", box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in ("shots", "accuracy %", "to the best", "worst\ntenth", "calib.\nerror", "ms/task", "MB"):
+    tuned = any(row["validation_tasks"] for row in result.rows())
+    spent = {"validation_tasks": "valid.\ntasks", "tuning_seconds": "tuning\ns"} if tuned else {}
+    titles = ("shots", "accuracy %", "to the best", "worst\ntenth", "calib.\nerror", "ms/task", "MB", *spent.values())
+    for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
     table.columns[0].overflow = "fold"
+    table.columns[0].min_width = 16
     for row in result.rows():
         text = cells(row)
         best = row["difference"] == 0
@@ -667,7 +727,7 @@ def _comparison_table(result: unem.Comparison) -> Table:
             text["shots"],
             f"{text['accuracy']} ± {text['interval']}",
             "" if best else f"{text['difference']} ± {text['difference_interval']}",
-            *(text[name] for name in ("tail", "calibration_error", "ms_per_task", "peak_memory_mb")),
+            *(text[name] for name in ("tail", "calibration_error", "ms_per_task", "peak_memory_mb", *spent)),
             style="bold" if best else None,
         )
     return table

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ import torch
 from unem.errors import InputError
 from unem.evaluation.evaluate import Evaluation, evaluate
 from unem.evaluation.metrics import interval95
+from unem.evaluation.validation import Ready, Validation, check_validation
 from unem.features.store import FeatureSet
 from unem.methods.base import Method
 from unem.sampling import Protocol
@@ -30,6 +31,8 @@ COLUMNS = {
     "calibration_error": "calibration error %",
     "ms_per_task": "ms/task",
     "peak_memory_mb": "MB",
+    "validation_tasks": "validation tasks",
+    "tuning_seconds": "tuning s",
 }
 
 
@@ -91,6 +94,7 @@ def compare(
     tasks: int = 1000,
     seed: int = 0,
     device: torch.device | str = "cpu",
+    validation: Validation | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Comparison:
     """Evaluate methods on the same tasks.
@@ -98,6 +102,8 @@ def compare(
     Args:
         methods: methods, or names of registered ones.
         shots: numbers of shots; the protocol's when left out.
+        validation: where the methods given by name are tuned, or learned, before they are compared: for each number of shots,
+            each on the same validation tasks. Their defaults are used when left out.
         progress: called with (method and shots, tasks done, tasks in all).
 
     The other arguments are those of :func:`unem.evaluate`.
@@ -115,10 +121,29 @@ def compare(
     if not names:
         raise InputError("methods: got none, at least one is needed")
 
+    if validation:
+        check_validation(validation, query or features)
+
     def evaluated(method: Method | str, name: str, count: int) -> Evaluation:
         report = None if progress is None else lambda done, total: progress(f"{name}, {count} shots", done, total)
-        changed = _with_shots(protocol, count)
-        return evaluate(method, features, changed, query=query, tasks=tasks, seed=seed, device=device, progress=report)
+        changed = replace(protocol, shots=count)
+        if validation is None or not isinstance(method, str):
+            ready = None
+        else:
+            if progress:
+                progress(f"{name}, {count} shots: tuning", 0, tasks)
+            ready = validation.ready(method, changed, features.num_classes, device)
+        result = evaluate(
+            ready.method if ready else method,
+            features,
+            changed,
+            query=query,
+            tasks=tasks,
+            seed=seed,
+            device=device,
+            progress=report,
+        )
+        return result if ready is None else replace(result, settings=result.settings | _spent(ready))
 
     return Comparison(
         tuple(
@@ -128,8 +153,8 @@ def compare(
     )
 
 
-def _with_shots(protocol: Protocol, shots: int) -> Protocol:
-    return Protocol(**{**protocol.to_dict(), "shots": shots})
+def _spent(ready: Ready) -> dict[str, Any]:
+    return {"tuned": ready.settings, "validation_tasks": ready.runs, "tuning_seconds": ready.seconds}
 
 
 def _rows(shots: int, results: Sequence[Evaluation]) -> list[dict[str, Any]]:
@@ -149,6 +174,8 @@ def _rows(shots: int, results: Sequence[Evaluation]) -> list[dict[str, Any]]:
                 "calibration_error": result.calibration_error,
                 "ms_per_task": 1000 * result.seconds_per_task,
                 "peak_memory_mb": result.peak_memory_mb,
+                "validation_tasks": result.settings.get("validation_tasks", 0),
+                "tuning_seconds": result.settings.get("tuning_seconds", 0.0),
             }
         )
     return rows
@@ -163,5 +190,7 @@ def cells(row: Mapping[str, Any]) -> dict[str, str]:
         "difference_interval": "" if best else text["difference_interval"],
         "ms_per_task": f"{row['ms_per_task']:.3g}",
         "peak_memory_mb": f"{row['peak_memory_mb']:.0f}",
+        "tuning_seconds": f"{row['tuning_seconds']:.3g}" if row["validation_tasks"] else "",
+        "validation_tasks": str(row["validation_tasks"] or ""),
     }
     return {name: text.get(name, str(row[name])) for name in COLUMNS}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,7 @@ class Tuned:
     Attributes:
         trials: every point of the grid with its accuracy on the validation tasks, in percent.
         evaluated: how many of them were computed now; the others came from the cache.
+        seconds: what all of them took, when they were computed.
     """
 
     method: str
@@ -41,6 +43,7 @@ class Tuned:
     trials: tuple[dict[str, Any], ...]
     evaluated: int
     tasks: int
+    seconds: float
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for a JSON file; ``unem compare`` takes it as ``METHOD=FILE``."""
@@ -50,6 +53,7 @@ class Tuned:
             "accuracy": self.accuracy,
             "evaluations": len(self.trials),
             "tasks": self.tasks,
+            "seconds": self.seconds,
             "trials": list(self.trials),
         }
 
@@ -91,31 +95,33 @@ def tune(
     points = [dict(p) for p in (grid_points(method) if grid is None else grid)]
     if not points:
         raise InputError("grid: got no settings to try, at least one is needed")
-    known = {**_what_determines(features, query, protocol, tasks, seed), "method": method}
-    trials, evaluated = [], 0
+    known = {**what_determines(features, query, protocol, tasks, seed), "method": method}
+    trials, evaluated, seconds = [], 0, 0.0
     for number, settings in enumerate(points, 1):
-        place = None if cache is None else Path(cache) / f"{_digest({**known, 'settings': settings})}.json"
-        if place is not None and place.exists():
-            accuracy = float(read_json(place, "tuning cache")["accuracy"])
-        else:
+        place = None if cache is None else cache_file(cache, {**known, "settings": settings})
+        found = cached(place)
+        if found is None:
+            began = time.perf_counter()
             made = create_for(method, protocol, features.num_classes, **settings)
             result = evaluate(
                 made, features, protocol, query=query, tasks=tasks, seed=seed ^ TUNING_SEED, device=device
             )
-            accuracy, evaluated = result.accuracy, evaluated + 1
+            found = {"accuracy": result.accuracy, "seconds": time.perf_counter() - began}
+            evaluated += 1
             if place is not None:
-                place.parent.mkdir(parents=True, exist_ok=True)
-                write_json(place, {**known, "settings": settings, "accuracy": accuracy})
+                write_json(place, {**known, "settings": settings, **found})
+        accuracy, seconds = float(found["accuracy"]), seconds + float(found["seconds"])
         trials.append({**settings, "accuracy": accuracy})
         if progress:
             progress(number, len(points))
     best = max(range(len(points)), key=lambda i: trials[i]["accuracy"])
-    return Tuned(method, points[best], trials[best]["accuracy"], tuple(trials), evaluated, tasks)
+    return Tuned(method, points[best], trials[best]["accuracy"], tuple(trials), evaluated, tasks, seconds)
 
 
-def _what_determines(
+def what_determines(
     features: FeatureSet, query: FeatureSet | None, protocol: Protocol, tasks: int, seed: int
 ) -> dict[str, Any]:
+    """What an accuracy on validation tasks depends on, the method aside."""
     return {
         "digest": features.digest,
         "query_digest": (query or features).digest,
@@ -126,5 +132,12 @@ def _what_determines(
     }
 
 
-def _digest(value: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(json.loads(to_json(value)), sort_keys=True).encode()).hexdigest()[:20]
+def cache_file(folder: str | os.PathLike[str], determined_by: Mapping[str, Any]) -> Path:
+    """The file of a cache that holds what these values determine."""
+    text = json.dumps(json.loads(to_json(determined_by)), sort_keys=True)
+    return Path(folder) / f"{hashlib.sha256(text.encode()).hexdigest()[:20]}.json"
+
+
+def cached(place: Path | None) -> dict[str, Any] | None:
+    """What was stored there, if anything was."""
+    return None if place is None or not place.exists() else dict(read_json(place, "tuning cache"))

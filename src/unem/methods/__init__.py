@@ -8,6 +8,7 @@ from unem.methods import (  # noqa: F401
     coop,
     em_dirichlet,
     em_gaussian,
+    generalized_em,
     label_propagation,
     laplacian_shot,
     learned,

@@ -14,15 +14,19 @@ from unem.methods.base import method_info
 __all__ = ["GRIDS", "grid_points"]
 
 _BALANCES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+_SCALES = (0.3, 1.0, 3.0, 10.0)  # features of length 8 as well as of length 1
+_LARGE_BALANCES = (1.0, 3.0, 10.0, 30.0, 100.0)
 
 GRIDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "alpha-am": {"marginal_alpha": (2.0, 5.0, 7.0)},
     "alpha-tim": {"marginal_alpha": (2.0, 4.0, 7.0), "conditional_alpha": (2.0, 5.0)},
     "baseline": {"steps": (0, 100, 300)},
     "bd-cspn": {"temperature": (10.0, 30.0, 50.0)},
-    "em-dirichlet": {"class_balance": (1.0, 3.0, 10.0, 30.0, 100.0)},
-    "em-gaussian": {"class_balance": _BALANCES, "feature_scale": (0.25, 0.5, 1.0)},
-    "hard-em-dirichlet": {"class_balance": (1.0, 3.0, 10.0, 30.0, 100.0)},
+    "em-dirichlet": {"class_balance": _LARGE_BALANCES},
+    "em-gaussian": {"class_balance": _BALANCES, "feature_scale": _SCALES},
+    "gem-dirichlet": {"class_balance": _LARGE_BALANCES, "temperature": (0.5, 1.0, 2.0, 4.0, 8.0)},
+    "gem-gaussian": {"class_balance": _BALANCES, "temperature": (1.0, 2.0, 4.0), "feature_scale": (1.0, 10.0)},
+    "hard-em-dirichlet": {"class_balance": _LARGE_BALANCES},
     "label-propagation": {"alpha": (0.5, 0.8, 0.9, 0.99), "neighbours": (5, 10, 20)},
     "laplacian-shot": {"smoothness": (0.1, 0.3, 0.7, 1.5)},
     "logistic": {"C": (0.1, 1.0, 10.0, 100.0)},
@@ -30,6 +34,7 @@ GRIDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "lr-ici": {"rounds": (1, 3)},
     "paddle": {"class_balance": _BALANCES},
     "pt-map": {"step": (0.02, 0.1, 0.2, 0.4)},
+    "soft-kmeans": {"feature_scale": _SCALES},
     "stata": {"anchor": (0.1, 1.0, 10.0)},
     "tim-adm": {"marginal": (0.1, 0.3, 1.0)},
     "tim-gd": {"marginal": (0.1, 0.3, 1.0)},

@@ -1,0 +1,113 @@
+"""Make a method ready for a comparison: settings from its grid, or a schedule learned, on validation tasks alone."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from unem._io import write_json
+from unem.classmodels import by_name
+from unem.errors import InputError
+from unem.evaluation.tune import cache_file, cached, tune, what_determines
+from unem.features.store import FeatureSet
+from unem.methods.base import Method, create, create_for, method_info
+from unem.methods.grids import grid_points
+from unem.sampling import Protocol
+from unem.schedule import Schedule
+from unem.training import TrainingConfig, train
+
+__all__ = ["Ready", "Validation"]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A method that was tuned or learned, and what that took.
+
+    Attributes:
+        runs: validation tasks that were classified, over all points of the grid or all steps of learning.
+        seconds: the time that took.
+    """
+
+    method: Method
+    settings: dict[str, Any]
+    runs: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Images that settings are chosen on, never those that are tested on.
+
+    Args:
+        features: support (and query) images of the validation tasks.
+        query: query images, if elsewhere.
+        tasks: validation tasks for each point of a grid, the same for all methods; learning takes its own number.
+        query_classes: classes that may be present, if others than in the comparison.
+        cache: folder that keeps what was found, so that nothing is computed twice.
+    """
+
+    features: FeatureSet
+    query: FeatureSet | None = None
+    tasks: int = 100
+    query_classes: tuple[int, ...] | None = None
+    seed: int = 0
+    cache: str | os.PathLike[str] | None = None
+
+    def ready(self, name: str, protocol: Protocol, num_classes: int, device: torch.device | str = "cpu") -> Ready:
+        """The registered method for a protocol on ``num_classes`` classes, with the best settings there are.
+
+        Example:
+            >>> labels = torch.arange(10).repeat_interleave(40)
+            >>> features = FeatureSet(torch.eye(10)[labels] * 3 + torch.randn(400, 10), labels)
+            >>> Validation(features, tasks=5).ready("paddle", Protocol(queries=20), 10).runs
+            30
+        """
+        validation_protocol = replace(protocol, query_classes=self.query_classes or protocol.query_classes)
+        if method_info(name).learned:
+            return self._learned(name, validation_protocol, device)
+        untuned = create_for(name, protocol, num_classes)  # refuses what cannot be had before the work
+        if len(list(grid_points(name))) == 1:
+            return Ready(untuned, {}, 0, 0.0)
+        tuned = tune(
+            name,
+            self.features,
+            validation_protocol,
+            query=self.query,
+            tasks=self.tasks,
+            seed=self.seed,
+            device=device,
+            cache=self.cache,
+        )
+        method = create_for(name, protocol, num_classes, **tuned.settings)
+        return Ready(method, tuned.settings, len(tuned.trials) * tuned.tasks, tuned.seconds)
+
+    def _learned(self, name: str, protocol: Protocol, device: torch.device | str) -> Ready:
+        law = by_name(name.removeprefix("unem-"))
+        config = TrainingConfig.default(law.name)
+        determined_by = what_determines(self.features, self.query, protocol, config.tasks, self.seed) | {"learn": name}
+        place = None if self.cache is None else cache_file(self.cache, determined_by)
+        found = cached(place)
+        if found is None:
+            began = time.perf_counter()
+            schedule = train(self.features, law, protocol, config, query=self.query, seed=self.seed, device=device)
+            if schedule.provenance["interrupted"]:
+                raise KeyboardInterrupt
+            found = {"schedule": schedule.to_dict(), "seconds": time.perf_counter() - began}
+            if place is not None:
+                write_json(place, {**determined_by, **found})
+        runs = config.epochs * (config.tasks + config.validation_tasks)
+        return Ready(create(name, schedule=Schedule.from_dict(found["schedule"])), {}, runs, float(found["seconds"]))
+
+
+def check_validation(validation: Validation, test: FeatureSet) -> None:
+    """Refuse to tune on the images that are tested on."""
+    same_images = (validation.query or validation.features).digest == test.digest
+    if same_images and validation.query_classes is None:
+        raise InputError(
+            f"validation: {test.name!r} are the images that are tested on; settings chosen there would look better than they "
+            "are. Give another split, or other query classes"
+        )
