@@ -28,7 +28,7 @@ def test_images():
 def methods():
     schedule = unem.Schedule((1.0, 3.0), (1.5, 1.1), 2.0)
     for info in unem.list_methods():
-        if info.name == "coop":  # listed, but cached features cannot run it
+        if info.name == "coop":  # needs a text encoder, which cached features do not have
             continue
         few = {"iterations": 5} if info.options.get("iterations", 0) > 100 else {}  # descents are long by default
         yield unem.create(info.name, **({"schedule": schedule} if info.learned else few))

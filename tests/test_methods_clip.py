@@ -536,7 +536,7 @@ def test_similarities_are_needed(name):
         unem.create(name).predict(random_task(features=7))
 
 
-def test_coop_says_why_it_cannot_run():
+def test_coop_says_why_it_cannot_run_without_a_text_encoder():
     assert unem.method_info("coop").reference
     with pytest.raises(InputError, match="needs the text encoder, which cached features do not have"):
         unem.create("coop")
