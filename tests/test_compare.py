@@ -102,7 +102,7 @@ def test_a_glob_leaves_out_what_cannot_run_and_says_so(tmp_path, features):
     names = {row["method"] for row in json.loads((tmp_path / "t.json").read_text())}
     assert {"prototypes", "logistic", "simpleshot"} <= names
     assert not any("a" in name for name in names)
-    assert "coop needs text features" in done.stderr
+    assert "learned context needs the text encoder" in done.stderr
     alone = run("compare", tmp_path / "f.safetensors", "--methods", "prototypes,tip-adapter", *arguments)
     assert alone.returncode == 2
     assert "tip-adapter needs text features" in alone.stderr
