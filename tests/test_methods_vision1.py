@@ -69,6 +69,7 @@ def test_bd_cspn_is_its_formula(seed, temperature):
         return softmax(temperature * (1 - cdist([z], prototypes, "cosine")[0]))[k]
 
     def formula(support, labels, query):
+        support, query = unit(support), unit(query)
         query = query + support.mean(0) - query.mean(0)
         prototypes = means_of(support, labels)
         nearest = cdist(query, prototypes, "cosine").argmin(1)

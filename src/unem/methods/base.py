@@ -131,8 +131,8 @@ def list_methods(pattern: str = "*") -> list[MethodInfo]:
     """Registered methods whose name matches a glob.
 
     Example:
-        >>> [m.name for m in list_methods("*dirichlet")]
-        ['em-dirichlet', 'hard-em-dirichlet', 'unem-dirichlet', 'zero-shot-em-dirichlet', 'zero-shot-hard-em-dirichlet']
+        >>> [m.name for m in list_methods("unem-*")]
+        ['unem-dirichlet', 'unem-gaussian']
     """
     return [_registry[name] for name in sorted(_registry) if fnmatch.fnmatch(name, pattern)]
 

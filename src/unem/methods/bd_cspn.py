@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unem.methods.base import register
-from unem.methods.parts import check_positive, class_means, cosines, one_hot, predicted, support_mean
+from unem.methods.parts import check_positive, class_means, cosines, one_hot, predicted, support_mean, unit_length
 from unem.task import Inputs, Prediction, Task
 
 
@@ -28,6 +28,7 @@ class BDCSPN:
         return asdict(self)
 
     def predict(self, task: Task) -> Prediction:
+        task = unit_length(task)
         query = task.query + (support_mean(task) - task.query.mean(1, keepdim=True))
         means = class_means(task)
         u = self._probabilities(query, means)
@@ -45,11 +46,13 @@ class BDCSPN:
 def bd_cspn(*, temperature: float = 50.0) -> BDCSPN:
     r"""BD-CSPN: prototypes rectified once by pseudo-labelled queries, compared by their cosine.
 
-    Bias between the sets: ``z_q ← z_q + (mean of the support − mean of the query)``. Bias within a class: with
+    On features of unit length. Bias between the sets: ``z_q ← z_q + (mean of the support − mean of the query)``. Bias within a class: with
     ``w_nk = softmax_k(τ cos(z_n, mean_k))``, the prototype becomes ``p_k ∝ Σ w_nk z_n`` over the support of class k and the queries
     nearest to mean_k. Then ``u_q = softmax_k(τ cos(z_q, p_k))``.
 
-    The weights are those of published comparisons, as is τ: over all queries, and normalised over classes. The paper
-    uses the most confident queries of each class only and normalises ``exp(τ cos)`` over them, with τ = 10.
+    The weights are those of published comparisons, as is τ (30 to 100, by data set): over all queries, and normalised over
+    classes. The paper uses the most confident queries of each class only and normalises ``exp(τ cos)`` over them, with τ = 10.
+    Those comparisons centre on the mean of the base classes first, which a task does not know, and classify the queries
+    where they were before the shift; here it is the shifted ones, whose bias is what the shift removes.
     """
     return BDCSPN(temperature)

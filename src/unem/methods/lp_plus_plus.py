@@ -38,6 +38,7 @@ class LPPlusPlus(ImageTextMethod):
         gram, cosines = support @ support.mT, support @ text.mT
         # ½ bounds diag(p) − ppᵀ, so these majorise the summed loss in each block; no step size is left to tune.
         visual_bound = torch.linalg.eigvalsh(gram)[:, -1].view(-1, 1, 1) / 2
+        visual_bound = torch.where(visual_bound > 0, visual_bound, 1.0)  # features that are all zero take any step
         text_bound = (cosines.square() * real).sum(1, keepdim=True) / 2
         visual, alpha = labels / shots, self.text_weight * (labels * cosines).sum(1, keepdim=True) / shots
         seen = gram @ visual

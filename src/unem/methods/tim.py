@@ -167,6 +167,9 @@ def tim_gd(
     Adam minimises over w, with π_k the mean of p_nk over the queries,
 
     ``cross_entropy · mean_S(−ln p_{n,y_n}) − marginal · (−Σ_k π_k ln π_k) + conditional · mean_Q(−Σ_k p_nk ln p_nk)``.
+
+    The settings are those of published comparisons with many classes, few of them present. The paper's, for five classes
+    with equally many queries, are the weights 0.1, 1 and 0.1 (``tim-adm`` has them) and 1000 iterations.
     """
     return InformationMaximization(
         "tim-gd", cross_entropy, marginal, conditional, 1.0, 1.0, temperature, learning_rate, iterations
@@ -191,6 +194,9 @@ def tim_adm(
 
     ``w_k ← [a Σ_S (y_nk z_n + p_nk (w_k − z_n)) + b Σ_Q (q_nk z_n + p_nk (w_k − z_n))] / [a Σ_S y_nk + b Σ_Q q_nk]``
 
-    As in the paper (where μ = 1), the first neglects how the normaliser of q_n enters the class proportions.
+    As in the paper (where μ = 1), the first neglects how the normaliser of q_n enters the class proportions. The settings are
+    the paper's, for five classes with equally many queries: the marginal weighs ten times the cross-entropy and makes classes
+    of one size. Where few of many classes are present it fails, as ``tim-gd`` does with these weights: 8 % and 7 % on
+    Tiny-ImageNet, 5 of 60 classes present, where class means reach 31 %.
     """
     return AlternatingDirections(cross_entropy, marginal, conditional, temperature, iterations)
