@@ -70,12 +70,12 @@ def test_bd_cspn_is_its_formula(seed, temperature):
 
     def formula(support, labels, query):
         support, query = unit(support), unit(query)
-        query = query + support.mean(0) - query.mean(0)
+        shifted = query + support.mean(0) - query.mean(0)
         prototypes = means_of(support, labels)
-        nearest = cdist(query, prototypes, "cosine").argmin(1)
+        nearest = cdist(shifted, prototypes, "cosine").argmin(1)
         rectified = []
         for k in range(len(prototypes)):
-            members = np.concatenate([support[labels == k], query[nearest == k]])
+            members = np.concatenate([support[labels == k], shifted[nearest == k]])
             weights = np.array([weight(z, prototypes, k) for z in members])
             rectified.append((weights[:, None] * members).sum(0) / weights.sum())
         return np.stack([softmax(temperature * (1 - cdist([z], rectified, "cosine")[0])) for z in query])
