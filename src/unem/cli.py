@@ -708,17 +708,19 @@ def _one_for_comparison(
 
 
 def _comparison_table(result: unem.Comparison) -> Table:
-    """Intervals go beside their numbers here: a terminal is narrow."""
+    """Intervals go beside their numbers, and what tuning took instead of memory and calibration: a terminal is narrow."""
     from unem.evaluation.compare import cells
 
-    table = Table("method", box=box.SIMPLE_HEAD, pad_edge=False)
-    tuned = any(row["validation_tasks"] for row in result.rows())
-    spent = {"validation_tasks": "valid.\ntasks", "tuning_seconds": "tuning\ns"} if tuned else {}
-    titles = ("shots", "accuracy %", "to the best", "worst\ntenth", "calib.\nerror", "ms/task", "MB", *spent.values())
-    for title in titles:
+    more = {"tail": "worst\ntenth", "ms_per_task": "ms/task"}
+    if any(row["validation_tasks"] for row in result.rows()):
+        more |= {"validation_tasks": "valid.\ntasks", "tuning_seconds": "tuning\ns"}
+    else:
+        more |= {"calibration_error": "calib.\nerror", "peak_memory_mb": "MB"}
+    table = Table("method", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1))
+    for title in ("shots", "accuracy %", "to the best", *more.values()):
         table.add_column(title, justify="right", no_wrap=True)
     table.columns[0].overflow = "fold"
-    table.columns[0].min_width = 16
+    table.columns[0].min_width = 13
     for row in result.rows():
         text = cells(row)
         best = row["difference"] == 0
@@ -727,7 +729,7 @@ def _comparison_table(result: unem.Comparison) -> Table:
             text["shots"],
             f"{text['accuracy']} ± {text['interval']}",
             "" if best else f"{text['difference']} ± {text['difference_interval']}",
-            *(text[name] for name in ("tail", "calibration_error", "ms_per_task", "peak_memory_mb", *spent)),
+            *(text[name] for name in more),
             style="bold" if best else None,
         )
     return table
