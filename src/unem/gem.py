@@ -79,12 +79,14 @@ def gem(task: Task, law: ClassModel, schedule: Schedule, *, trace: bool = False)
 
 def _run(task: Task, law: ClassModel, schedule: Schedule, recorder: _Recorder | None) -> Tensor:
     with torch.autocast(task.device.type, enabled=False):  # half precision ruins the logits
-        statistics = law.scaled(law.prepare(task, trace=recorder is not None), schedule.feature_scale)
+        numbers = {name: getattr(schedule, name) for name in law.numbers}
+        statistics = law.scaled(law.prepare(task, trace=recorder is not None), **numbers)
         if recorder is None and not torch.is_grad_enabled():
             probabilities = law.shortcut(statistics, schedule.class_balances, schedule.temperatures)
             if probabilities is not None:
                 return probabilities
-        return iterate(law, statistics, schedule.class_balances, schedule.temperatures, recorder=recorder)
+        weights = schedule.class_balances, schedule.temperatures, schedule.text_weights
+        return iterate(law, statistics, *weights, recorder=recorder)
 
 
 def _tasks_at_once(task: Task, law: ClassModel) -> int:
@@ -107,6 +109,7 @@ def iterate(
     statistics: Any,
     class_balances: Sequence[float | Tensor],
     temperatures: Sequence[float | Tensor],
+    text_weights: Sequence[float | Tensor] = (),
     *,
     recorder: _Recorder | None = None,
     log: bool = False,
@@ -115,19 +118,38 @@ def iterate(
 
     Differentiable in β, T and whatever the statistics depend on.
     """
-    assignments, parameters = law.start(statistics), None
+    assignments, parameters, side = law.start(statistics), None, law.side(statistics)
     assigned = None if assignments is None else assignments.sum(1)
-    for layer, (beta, temperature) in enumerate(zip(class_balances, temperatures, strict=True), 1):
+    for layer, (beta, temperature) in enumerate(zip(class_balances, temperatures, strict=True)):
         parameters = law.m_step(statistics, assignments, assigned, parameters)
         log_prior = None
         if assignments is not None and assigned is not None:  # without assignments π is uniform, and cancels
-            log_prior = beta * torch.log(assigned / assignments.shape[1] + law.proportion_floor)
-        last = layer == len(class_balances)
+            log_prior = beta * _log_proportions(law, assignments, assigned)
+        if side is not None:
+            said = text_weights[layer] * side
+            log_prior = said if log_prior is None else said + log_prior
+        last = layer == len(class_balances) - 1
         assignments, assigned = _e_step(law, statistics, parameters, log_prior, temperature, log=log and last)
         if recorder:
             recorder.add(law, statistics, parameters, assignments, beta, temperature)
     assert assignments is not None
     return assignments
+
+
+def _log_proportions(
+    law: ClassModel, assignments: Tensor, assigned: Tensor
+) -> Float[
+    Tensor,
+    (
+        task  # query class
+    ),
+]:
+    """ln(π + ε), of all queries or, for each of them, of all the others."""
+    queries = assignments.shape[1]
+    others = assigned.unsqueeze(1)
+    if law.leave_one_out:
+        others, queries = (others - assignments).clamp_min(0), max(queries - 1, 1)
+    return torch.log(others / queries + law.proportion_floor)
 
 
 def _e_step(
@@ -143,7 +165,10 @@ def _e_step(
     parts = law.query_parts(statistics)
     if len(parts) == 1:
         return _assign(law.log_prob(statistics, parameters), log_prior, temperature, log=log)
-    pieces = (_assign(law.log_prob(statistics, parameters, part), log_prior, temperature, log=log) for part in parts)
+    pieces = (
+        _assign(law.log_prob(statistics, parameters, part), _of(log_prior, part), temperature, log=log)
+        for part in parts
+    )
     out: Tensor | None = None
     total: Tensor | None = None
     for part, (piece, assigned) in zip(parts, pieces, strict=True):
@@ -156,6 +181,11 @@ def _e_step(
     return out, total
 
 
+def _of(log_prior: Tensor | None, part: slice) -> Tensor | None:
+    """Of some queries; one for all stays as it is."""
+    return log_prior if log_prior is None or log_prior.shape[1] == 1 else log_prior[:, part]
+
+
 def _is_hard(temperature: float | Tensor) -> bool:
     return not isinstance(temperature, Tensor) and temperature < HARD_TEMPERATURE
 
@@ -165,15 +195,16 @@ def _assign(
 ) -> tuple[Tensor, Tensor]:
     """softmax((logits + prior) / T), its logarithm where that is wanted, or the largest; and the sums over the queries."""
     differentiable = logits.requires_grad or (log_prior is not None and log_prior.requires_grad)
+    common = log_prior is None or log_prior.shape[1] == 1  # the kernel knows one prior for all queries
     if not (log or differentiable or _is_hard(temperature) or isinstance(temperature, Tensor)) and (
-        backends.has_triton(logits)
+        common and backends.has_triton(logits)
     ):
         from unem.numerics.triton_assign import MAX_CLASSES, MAX_QUERIES, assign
 
         if logits.shape[1] <= MAX_QUERIES and logits.shape[2] <= MAX_CLASSES and logits.is_contiguous():
-            return assign(logits, log_prior, float(temperature))
+            return assign(logits, None if log_prior is None else log_prior.squeeze(1), float(temperature))
     if log_prior is not None:
-        logits = logits + log_prior.unsqueeze(1)
+        logits = logits + log_prior
     if _is_hard(temperature):
         u = torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
         return (u.log() if log else u), u.sum(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from unem._io import read_json, write_json
@@ -16,6 +16,7 @@ __all__ = ["Schedule"]
 HARD_TEMPERATURE = 1e-30  # below it logits would be divided to infinity: the largest takes all
 
 FORMAT = "unem-schedule/1"
+LAWS = ("gaussian", "dirichlet", "gaussian-plus")
 PerLayer = float | tuple[float, ...]
 
 
@@ -31,8 +32,12 @@ class Schedule:
             :meth:`lam` gives the paper's λ.
         temperature: T ≥ 0, the softness of the assignments. 1 is EM; 0 is the limit of hard assignments.
         feature_scale: T_z > 0: features are multiplied by it (Gaussian law), similarities before their softmax (Dirichlet).
+        view_weights: weight of each feature view, for a law that has several; equal weights when left out.
+        propagation: share 0 … 1 of its neighbours in a query's features, for a law that propagates.
+        neighbours: how many neighbours.
+        text_weight: γ, the weight of the similarity to a class's text, for a law that has text.
         layers: number of layers L; taken from the sequences when they are given, else 10.
-        law: ``"gaussian"`` or ``"dirichlet"`` when the schedule is meant for one of them.
+        law: ``"gaussian"``, ``"dirichlet"`` or ``"gaussian-plus"`` when the schedule is meant for one of them.
         provenance: where the numbers come from: what they were learned on, or a citation.
 
     Example:
@@ -46,6 +51,10 @@ class Schedule:
     class_balance: PerLayer = 1.0
     temperature: PerLayer = 1.0
     feature_scale: float = 1.0
+    view_weights: tuple[float, ...] = ()
+    propagation: float = 0.0
+    neighbours: int = 0
+    text_weight: PerLayer = 0.0
     layers: int = None  # type: ignore[assignment]  # a number once made
     law: str | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
@@ -56,12 +65,13 @@ class Schedule:
         scale, *more = _as_tuple(self.feature_scale, "feature_scale")
         if more or not (math.isfinite(scale) and scale > 0):
             raise InputError(f"feature_scale: expected a finite number above 0, got {self.feature_scale!r}")
-        lengths = {len(v) for v in (balance, temperature) if isinstance(v, tuple)}
+        text = _per_layer(self.text_weight, "text_weight", lower=-math.inf)
+        lengths = {len(v) for v in (balance, temperature, text) if isinstance(v, tuple)}
         if len(lengths) > 1:
+            found = [str(len(v)) if isinstance(v, tuple) else "1" for v in (balance, temperature, text)]
             raise InputError(
-                "class_balance and temperature must have one value per layer each, or a single one; "
-                f"got {len(balance) if isinstance(balance, tuple) else 1} and "
-                f"{len(temperature) if isinstance(temperature, tuple) else 1}"
+                "class_balance, temperature and text_weight must have one value per layer each, or a single one; "
+                f"got {', '.join(found[:2])} and {found[2]}"
             )
         given: int | None = self.layers
         layers = lengths.pop() if lengths else 10 if given is None else given
@@ -69,9 +79,17 @@ class Schedule:
             raise InputError(f"layers: expected a whole number of at least 1, got {layers!r}")
         if given not in (None, layers):
             raise InputError(f"layers: expected {layers}, as many as there are values, got {given!r}")
-        if self.law not in (None, "gaussian", "dirichlet"):
-            raise InputError(f"law: expected 'gaussian', 'dirichlet' or nothing, got {self.law!r}")
-        for name, value in (("class_balance", balance), ("temperature", temperature), ("feature_scale", scale)):
+        if self.law not in (None, *LAWS):
+            raise InputError(f"law: expected one of {', '.join(LAWS)} or nothing, got {self.law!r}")
+        views = _as_tuple(self.view_weights, "view_weights") if self.view_weights else ()
+        if not all(math.isfinite(w) and w >= 0 for w in views) or (views and sum(views) <= 0):
+            raise InputError(f"view_weights: expected numbers of at least 0, not all 0, got {self.view_weights!r}")
+        if not 0 <= self.propagation <= 1:
+            raise InputError(f"propagation: expected a number from 0 to 1, got {self.propagation!r}")
+        if not isinstance(self.neighbours, int) or isinstance(self.neighbours, bool) or self.neighbours < 0:
+            raise InputError(f"neighbours: expected a whole number of at least 0, got {self.neighbours!r}")
+        made = {"class_balance": balance, "temperature": temperature, "feature_scale": scale, "text_weight": text}
+        for name, value in {**made, "view_weights": views, "propagation": float(self.propagation)}.items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "layers", layers)
 
@@ -84,6 +102,11 @@ class Schedule:
     def temperatures(self) -> tuple[float, ...]:
         """T of each layer."""
         return _expand(self.temperature, self.layers)
+
+    @property
+    def text_weights(self) -> tuple[float, ...]:
+        """γ of each layer."""
+        return _expand(self.text_weight, self.layers)
 
     @property
     def adaptive(self) -> bool:
@@ -102,8 +125,15 @@ class Schedule:
             "class_balance": _plain(self.class_balance),
             "temperature": _plain(self.temperature),
             "feature_scale": self.feature_scale,
+            **self._more(),
             "provenance": dict(self.provenance),
         }
+
+    def _more(self) -> dict[str, Any]:
+        """The values that only some laws have, where they are not their defaults."""
+        plain = {"view_weights": list(self.view_weights), "text_weight": _plain(self.text_weight)}
+        values = plain | {"propagation": self.propagation, "neighbours": self.neighbours}
+        return {name: value for name, value in values.items() if value not in ([], 0, 0.0)}
 
     @classmethod
     def from_dict(cls, value: Any, source: str = "schedule") -> Schedule:
@@ -111,7 +141,7 @@ class Schedule:
         if not isinstance(value, Mapping) or value.get("format") != FORMAT:
             found = value.get("format") if isinstance(value, Mapping) else type(value).__name__
             raise InputError(f"{source} is not a schedule: expected format {FORMAT!r}, found {found!r}")
-        known = {"law", "layers", "class_balance", "temperature", "feature_scale", "provenance"}
+        known = {f.name for f in fields(cls)}
         missing = sorted({"class_balance", "temperature", "feature_scale"} - value.keys())
         if missing:
             raise InputError(f"{source} is not a whole schedule: {', '.join(missing)} missing")

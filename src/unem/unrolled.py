@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -11,12 +12,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from unem.classmodels.base import ClassModel
+from unem.classmodels.plus import GaussianPlus
 from unem.errors import InputError
+from unem.family import LINKS, Gate, ScheduleFamily, graph_size, position
 from unem.gem import gem, iterate
 from unem.schedule import Schedule
 from unem.task import Prediction, Task
 
-__all__ = ["CONSTRAINTS", "UNEM", "Constraint"]
+__all__ = ["CONSTRAINTS", "UNEM", "Constraint", "UnrolledFamily"]
 
 LEARNABLE = ("class_balance", "temperature", "feature_scale")
 
@@ -137,7 +140,7 @@ class UNEM(nn.Module):
 
     def forward(self, statistics: Any) -> Float[Tensor, "task query class"]:
         """``ln u`` of the last layer for statistics from ``law.prepare``; differentiable in the parameters."""
-        scaled = self.law.scaled(statistics, self.value("feature_scale"))
+        scaled = self.law.scaled(statistics, **{name: self.value(name) for name in self.law.numbers})
         return iterate(self.law, scaled, self._per_layer("class_balance"), self._per_layer("temperature"), log=True)
 
     def predict(self, task: Task, *, trace: bool = False) -> Prediction:
@@ -154,3 +157,53 @@ class UNEM(nn.Module):
 
 def _plain(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
+
+
+class UnrolledFamily(nn.Module):
+    """A :class:`unem.family.ScheduleFamily` whose coefficients are parameters.
+
+    Args:
+        law: the law, with its ingredients.
+        layers: number of layers.
+        start: start values of β, T, T_z, f and γ; slopes start at 0.
+    """
+
+    def __init__(self, law: GaussianPlus, layers: int, start: Mapping[str, float]) -> None:
+        super().__init__()
+        self.law, self.layers = law, layers
+        self.raw, slopes = nn.ParameterDict(), len(position(1, 1, 1)) - 1
+        for name, value in start.items():
+            width = 1 if name in ("feature_scale", "propagation") else layers
+            constant = math.log(value / (1 - value)) if LINKS.get(name) == "logit" else math.log(value)
+            self.raw[name] = nn.Parameter(torch.cat([torch.full((1, width), constant), torch.zeros(slopes, width)]))
+        self.views = nn.Parameter(torch.zeros(len(law.views)))
+
+    def forward(
+        self, statistics: Any, effective_classes: float, *, log: bool = True
+    ) -> tuple[Float[Tensor, "task query class"], Any]:
+        """ln u (or u) of the last layer, and the scaled statistics; differentiable in the parameters."""
+        queries, num_classes = statistics.crosses.shape[2:]
+        here = self.views.new_tensor(position(effective_classes, queries, num_classes))
+        values = {name: _linked(name, here @ raw) for name, raw in self.raw.items()}
+        scaled = self.law.scaled(
+            statistics,
+            values["feature_scale"].squeeze(0),
+            self.views.softmax(0),
+            values["propagation"].squeeze(0) if "propagation" in values else 0.0,
+            graph_size(effective_classes, queries, self.law.neighbours),
+        )
+        texts = list(values["text_weight"].unbind()) if "text_weight" in values else []
+        balances, temperatures = (list(values[name].unbind()) for name in ("class_balance", "temperature"))
+        return iterate(self.law, scaled, balances, temperatures, texts, log=log), scaled
+
+    def family(self, gate: Gate | None = None, provenance: Mapping[str, Any] | None = None) -> ScheduleFamily:
+        """The present values as plain data."""
+        values: dict[str, Any] = {
+            name: tuple(tuple(row) for row in raw.detach().double().tolist()) for name, raw in self.raw.items()
+        }
+        weights = tuple(self.views.detach().double().softmax(0).tolist())
+        return ScheduleFamily(values, weights, self.law, self.layers, gate, provenance or {})
+
+
+def _linked(name: str, linear: Tensor) -> Tensor:
+    return linear.sigmoid() if LINKS.get(name) == "logit" else linear.exp()

@@ -3,9 +3,10 @@
 from unem.classmodels.base import ClassModel
 from unem.classmodels.dirichlet import Dirichlet
 from unem.classmodels.gaussian import Gaussian
+from unem.classmodels.plus import GaussianPlus
 from unem.errors import InputError
 
-__all__ = ["ClassModel", "Dirichlet", "Gaussian", "by_name"]
+__all__ = ["ClassModel", "Dirichlet", "Gaussian", "GaussianPlus", "by_name"]
 
 
 def by_name(name: str) -> ClassModel:
@@ -15,7 +16,7 @@ def by_name(name: str) -> ClassModel:
         >>> by_name("gaussian")
         Gaussian(proportion_floor=1e-06, form='auto')
     """
-    laws: dict[str, type[ClassModel]] = {"gaussian": Gaussian, "dirichlet": Dirichlet}
+    laws: dict[str, type[ClassModel]] = {c.name: c for c in (Gaussian, Dirichlet, GaussianPlus)}
     if name not in laws:
         raise InputError(f"law: expected one of {', '.join(laws)}, got {name!r}")
     return laws[name]()

@@ -54,8 +54,12 @@ class ClassModel(ABC):
     """What the features are: embeddings, or similarities to the classes' texts."""
     worth_keeping: ClassVar[bool] = False
     """Whether prepared statistics save enough to be kept through training (they are otherwise prepared again)."""
+    numbers: ClassVar[tuple[str, ...]] = ("feature_scale",)
+    """Values of a schedule that :meth:`scaled` takes, by name."""
     proportion_floor: float
     """ε in ln(π_k + ε)."""
+    leave_one_out: bool = False
+    """Whether a query is judged by proportions that it had no part in."""
 
     @property
     def capturable(self) -> bool:
@@ -73,7 +77,7 @@ class ClassModel(ABC):
 
     @abstractmethod
     def scaled(self, statistics: Any, feature_scale: Scale) -> Any:
-        """Statistics of the features scaled by T_z."""
+        """Statistics of the features scaled by T_z; a law may name more values of the schedule in :attr:`numbers`."""
 
     @abstractmethod
     def start(self, statistics: Any) -> Float[Tensor, "task query class"] | None:
@@ -103,6 +107,10 @@ class ClassModel(ABC):
     @abstractmethod
     def log_prob(self, statistics: Any, parameters: Any, part: slice = ALL) -> Float[Tensor, "task query class"]:
         """ln p(z_n | θ_k) of some queries, up to terms that do not depend on the class; a new tensor, which the loop overwrites."""
+
+    def side(self, statistics: Any) -> Float[Tensor, "task query class"] | None:
+        """What else speaks for a class, such as similarity to its text; each layer adds it, times the layer's text weight."""
+        return None
 
     def query_parts(self, statistics: Any) -> Sequence[slice]:
         """How the queries are cut for :meth:`log_prob` so that memory stays flat; not at all unless a law says so."""

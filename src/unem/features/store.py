@@ -139,6 +139,23 @@ class FeatureSet:
         if unknown:
             raise InputError(f"split: {self.name!r} has no split {unknown[0]!r}, only {', '.join(self.splits)}")
         rows = torch.as_tensor(np.isin(self.split_names, wanted).nonzero()[0])
+        return self._rows(rows, f"{self.name}/{name}")
+
+    def only_classes(self, classes: Sequence[int] | Tensor) -> FeatureSet:
+        """The images of some classes (their numbers here, 0 … K−1), which are numbered anew.
+
+        Example:
+            >>> FeatureSet(torch.eye(4), [0, 1, 2, 2]).only_classes([1, 2]).labels
+            tensor([0, 1, 1])
+        """
+        wanted = torch.as_tensor(classes, dtype=torch.int64)
+        rows = torch.isin(self.labels, wanted).nonzero().squeeze(1)
+        if len(rows) == 0:
+            raise InputError(f"classes: {self.name!r} has no image of the classes asked for")
+        return self._rows(rows, f"{self.name}[{len(wanted)} classes]")
+
+    def _rows(self, rows: Int[Tensor, " image"], name: str) -> FeatureSet:
+        """Some of the images, with the classes that occur among them numbered from 0."""
         old = self.labels[rows].unique()
         new = torch.full((self.num_classes,), -1, dtype=torch.int64)
         new[old] = torch.arange(len(old))
@@ -148,14 +165,14 @@ class FeatureSet:
         return FeatureSet(
             table,
             new[self.labels[rows]],
-            split=self.split_names[rows.numpy()],
+            split=None if self.split_names is None else self.split_names[rows.numpy()],
             class_names=None if self.class_names is None else [self.class_names[i] for i in old.tolist()],
             text_features=None if self.text_features is None else self.text_features[old],
             base_mean=self.base_mean,
             class_ids=[self.class_ids[i] for i in old.tolist()],
             kind=self.kind,
             metadata=self.metadata,
-            name=f"{self.name}/{name}",
+            name=name,
         )
 
     def similarities(self) -> FeatureSet:

@@ -17,6 +17,7 @@ from unem.methods import (  # noqa: F401
     lr_ici,
     otter,
     paddle,
+    plus,
     prototypes,
     pt_map,
     simpleshot,

@@ -1,0 +1,196 @@
+"""Gaussian law with the ingredients of UNEM+: views, scatter scale, propagation, leave-one-out, text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from unem.classmodels.base import ALL, ClassModel, Scale, Statistics
+from unem.classmodels.gaussian import GramParameters, GramStatistics
+from unem.classmodels.views import VIEWS, scatter
+from unem.errors import InputError
+from unem.task import Inputs, Rows, Task
+
+__all__ = ["GaussianPlus"]
+
+
+@dataclass(frozen=True)
+class GaussianPlus(ClassModel):
+    r"""The Gaussian law, seen through several views of the features; each ingredient can be switched off.
+
+    * **views**, mixed as kernels: ``G = Σ_j w_j G_j / v_j`` and the same for ``H``, ``r`` of :class:`unem.Gaussian`; the weights w are numbers
+      of the schedule, and are normalised to sum to one.
+    * **scatter_scale**: v_j is the pooled within-class scatter of the support, so that one feature scale suits features of any spread;
+      else v_j = 1.
+    * **neighbours**: queries are propagated over the union-symmetrised graph of their nearest neighbours in the first view,
+      ``P = (1−f) I + f W`` with W row-normalised: ``G ← P G Pᵀ``, ``H ← P H``. The schedule says f, and how many neighbours to use.
+    * **leave_one_out**: a query is judged by means and proportions that it had no part in:
+      ``A' = A − u∘g``, ``D' = D − u``, ``q' = q − 2u∘A + u²∘g`` with g the diagonal of G, ``π'_nk = (σ_k − u_nk)/(Q−1)``.
+    * **text**: each layer adds ``γ_ℓ cos(z_n, t_k)`` to the logits.
+
+    With ``views=("plain",)`` and all else off it is :class:`unem.Gaussian`.
+
+    Example:
+        >>> import torch, unem
+        >>> task = unem.Task(torch.randn(20, 8).abs(), torch.arange(20) % 5, torch.randn(30, 8).abs())
+        >>> schedule = unem.Schedule(1.0, 2.0, 7.0, propagation=0.5, neighbours=5)
+        >>> unem.gem(task, GaussianPlus(), schedule).probabilities.shape
+        torch.Size([30, 5])
+    """
+
+    views: tuple[str, ...] = ("unit", "root")
+    scatter_scale: bool = True
+    neighbours: int = 10
+    leave_one_out: bool = True
+    text: bool = False
+    proportion_floor: float = 1e-6
+    name: ClassVar[str] = "gaussian-plus"
+    numbers: ClassVar[tuple[str, ...]] = ("feature_scale", "view_weights", "propagation", "neighbours")
+    worth_keeping: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "views", tuple(self.views))
+        unknown = [v for v in self.views if v not in VIEWS]
+        if unknown or not self.views:
+            raise InputError(f"views: expected some of {', '.join(VIEWS)}, got {unknown[0] if unknown else 'none'!r}")
+        if self.neighbours < 0:
+            raise InputError(f"neighbours: expected a whole number of at least 0, got {self.neighbours!r}")
+
+    @property
+    def inputs(self) -> Inputs:  # type: ignore[override]
+        return "image+text" if self.text else "features"
+
+    def prepare(self, task: Task, *, trace: bool = False) -> ViewStatistics:
+        if trace:
+            raise InputError("trace: the objective of the paper is that of the plain laws; this one has no trace")
+        shots = task.shots.to(task.dtype)
+        grams, crosses, norms = [], [], []
+        for name in self.views:
+            support, query = VIEWS[name](task)
+            sums = task.class_sums(Rows(support))
+            spread = torch.ones_like(shots[:, 0])
+            if self.scatter_scale:
+                spread = scatter(support, task.support_labels, sums / shots.unsqueeze(-1), shots, query)
+            weight = spread.reciprocal().view(-1, 1, 1)
+            grams.append(weight * (query @ query.mT))
+            crosses.append(weight * (query @ sums.mT))
+            norms.append(weight.squeeze(-1) * sums.square().sum(-1))
+        nearest = _nearest(grams[0], self.neighbours) if self.neighbours else None
+        text = None
+        if self.text:
+            assert task.text is not None
+            text = task.query @ task.text.to(task.dtype).mT
+        return ViewStatistics(
+            shots=shots,
+            grams=torch.stack(grams, 1),
+            crosses=torch.stack(crosses, 1),
+            norms=torch.stack(norms, 1),
+            nearest=nearest,
+            text=text,
+        )
+
+    def scaled(
+        self,
+        statistics: ViewStatistics,
+        feature_scale: Scale,
+        view_weights: Sequence[float] | Tensor = (),
+        propagation: Scale = 0.0,
+        neighbours: int = 0,
+    ) -> PlusStatistics:
+        s = statistics
+        weights = _normalised(view_weights, s.grams)
+        gram, cross, norms = (torch.einsum("v,tv...->t...", weights, x) for x in (s.grams, s.crosses, s.norms))
+        if s.nearest is not None and neighbours > 0 and s.nearest.shape[-1] > 0:
+            graph = _graph(s.nearest[..., :neighbours], gram)
+            gram = torch.lerp(gram, graph @ gram, _number(propagation, gram))
+            gram = torch.lerp(gram, gram @ graph.mT, _number(propagation, gram))
+            cross = torch.lerp(cross, graph @ cross, _number(propagation, cross))
+        return PlusStatistics(
+            shots=s.shots,
+            sum_norms=norms,
+            gram=gram,
+            cross=cross,
+            precision=feature_scale * feature_scale,
+            text=s.text,
+            leave_one_out=self.leave_one_out,
+        )
+
+    def start(self, statistics: PlusStatistics) -> None:
+        return None
+
+    def m_step(
+        self, statistics: PlusStatistics, assignments: Tensor | None, assigned: Tensor | None, previous: Any
+    ) -> GramParameters:
+        return statistics.fit(assignments, assigned)
+
+    def log_prob(self, statistics: PlusStatistics, parameters: GramParameters, part: slice = ALL) -> Tensor:
+        return statistics.log_prob(parameters, part)
+
+    def side(self, statistics: PlusStatistics) -> Tensor | None:
+        return statistics.text
+
+    def negative_log_likelihood(self, statistics: Any, parameters: Any, assignments: Tensor) -> Tensor:
+        raise NotImplementedError  # prepare refuses a trace
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewStatistics(Statistics):
+    """Gram matrices of each view, over its scatter; which queries are near which, nearest first."""
+
+    shots: Float[Tensor, "task class"]
+    grams: Float[Tensor, "task view query query"]
+    crosses: Float[Tensor, "task view query class"]
+    norms: Float[Tensor, "task view class"]
+    nearest: Int[Tensor, "task query neighbour"] | None
+    text: Float[Tensor, "task query class"] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlusStatistics(GramStatistics):
+    text: Float[Tensor, "task query class"] | None = None
+    leave_one_out: bool = True
+
+    def log_prob(self, parameters: GramParameters, part: slice) -> Tensor:
+        p = parameters
+        if p.assignments is None or not self.leave_one_out:
+            return super().log_prob(parameters, part)
+        u, own = p.assignments, self.gram.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)
+        without_own = u * own
+        dots = p.dots - without_own
+        per_mass = (p.mass - u).reciprocal()
+        norms = p.norms - u * (dots + p.dots)  # q − 2u∘A + u²∘g
+        return self.precision * per_mass * (dots - 0.5 * per_mass * norms)
+
+
+def _nearest(gram: Float[Tensor, "task query query"], count: int) -> Int[Tensor, "task query neighbour"]:
+    """The nearest other queries of each, by distance."""
+    squares = gram.diagonal(dim1=-2, dim2=-1)
+    closeness = 2 * gram - squares.unsqueeze(1)  # ‖x_m‖² counts, ‖x_n‖² is the row's own
+    closeness = closeness.masked_fill(torch.eye(gram.shape[-1], dtype=torch.bool, device=gram.device), -torch.inf)
+    return closeness.topk(min(count, gram.shape[-1] - 1), -1).indices
+
+
+def _graph(nearest: Int[Tensor, "task query neighbour"], like: Tensor) -> Float[Tensor, "task query query"]:
+    """Row-normalised indicators of "one of us is among the other's nearest"."""
+    edges = torch.zeros_like(like, requires_grad=False).scatter(-1, nearest, 1.0)
+    edges = torch.maximum(edges, edges.mT)
+    return edges / edges.sum(-1, keepdim=True)
+
+
+def _normalised(weights: Sequence[float] | Tensor, like: Tensor) -> Tensor:
+    views = like.shape[1]
+    if not isinstance(weights, Tensor):
+        weights = torch.tensor(weights or (1.0,) * views, dtype=like.dtype, device=like.device)
+    if weights.shape != (views,):
+        raise InputError(f"view_weights: expected {views} numbers, one for each view, got {len(weights)}")
+    weights = weights.to(like.dtype)
+    return weights / weights.sum()
+
+
+def _number(value: Scale, like: Tensor) -> Any:
+    return value.to(like.dtype) if isinstance(value, Tensor) else value

@@ -1,0 +1,274 @@
+"""Learn a family of schedules on validation images: tasks with any number of classes, effective classes and queries."""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from unem._version import __version__
+from unem.classmodels.plus import GaussianPlus
+from unem.drawing import TaskSource
+from unem.errors import InputError
+from unem.family import Gate, ScheduleFamily, candidates, gate_inputs
+from unem.features.store import FeatureSet
+from unem.methods.plus import relative, summaries
+from unem.sampling import Protocol
+from unem.unrolled import UnrolledFamily
+
+__all__ = ["FamilyConfig", "train_family"]
+
+RIDGE = 1e-4  # of the gate; chosen on validation tasks, from few classes to many
+LEARNING, GATING = 0xFA41, 0x6A7E  # schedules and gate see different tasks
+TARGET_WIDTH = 0.25  # of the gate's targets on the scale of ln k: neighbouring candidates share a task
+
+
+@dataclass(frozen=True)
+class FamilyConfig:
+    """How a family is learned.
+
+    Args:
+        steps: Adam steps.
+        cells_per_step: kinds of tasks (K, k, Q) in a step.
+        learning_rate: peak of the one-cycle rate.
+        layers: L.
+        effective_classes: numbers k to learn from, beside all classes.
+        queries: numbers Q to learn from; what the images are too few for is left out.
+        tasks: tasks kept of each kind, for each Q.
+        batch: tasks of a kind in a step, for each Q.
+        shares: subsets of the classes to draw tasks from, so that what is learned does not depend on one K.
+        gate_tasks, gate_shares: the same for the gate, which must tell k for any K.
+    """
+
+    steps: int = 600
+    cells_per_step: int = 4
+    learning_rate: float = 0.1
+    layers: int = 10
+    effective_classes: tuple[int, ...] = (1, 2, 3, 5, 7, 10, 15, 20, 30)
+    queries: tuple[int, ...] = (10, 75, 300)
+    tasks: tuple[int, ...] = (40, 30, 6)
+    batch: tuple[int, ...] = (30, 20, 4)
+    shares: tuple[float, ...] = (1.0, 1.0, 0.85, 0.7, 0.5)
+    gate_tasks: tuple[int, ...] = (24, 16, 4)
+    gate_shares: tuple[float, ...] = (1.0, 0.85, 0.7, 0.7, 0.5, 0.5, 0.35, 0.25)
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "cells_per_step", "layers"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name}: expected a whole number of at least 1, got {getattr(self, name)!r}")
+        if not len(self.queries) == len(self.tasks) == len(self.batch) == len(self.gate_tasks):
+            raise InputError("queries, tasks, batch and gate_tasks must be equally many")
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """Tasks of one kind."""
+
+    statistics: Any
+    labels: Int[Tensor, "task query"]
+    effective_classes: int
+    batch: int
+
+    @property
+    def num_classes(self) -> int:
+        return int(self.statistics.shots.shape[1])
+
+    @property
+    def queries(self) -> int:
+        return int(self.labels.shape[1])
+
+
+def train_family(
+    features: FeatureSet,
+    law: GaussianPlus | None = None,
+    *,
+    shots: int = 5,
+    query: FeatureSet | None = None,
+    query_classes: Sequence[int] | None = None,
+    config: FamilyConfig | None = None,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    progress: Callable[[str, int, int], None] | None = None,
+) -> ScheduleFamily:
+    """Learn a schedule for every number of effective classes and of queries, and the gate for when they are unknown.
+
+    Args:
+        features: validation images (support, and query unless ``query`` is given).
+        law: the law and its ingredients; with text where the features have text, when left out.
+        shots: support images of each class.
+        query: where query images come from, if elsewhere.
+        query_classes: classes that may be in the query, by their number in the feature file; all when left out.
+        progress: called with (what is being done, steps done, steps in all).
+    """
+    law = law or default_law(features)
+    config = config or FamilyConfig()
+    began = time.perf_counter()
+    draw = functools.partial(_cells, law, features, query, shots, query_classes, config, device)
+    cells = list(draw(config.shares, config.tasks, seed ^ LEARNING))
+    if not cells:
+        raise InputError(f"features: too few images for tasks of {shots} shots and {min(config.queries)} queries")
+    model = UnrolledFamily(law, config.layers, start_values(law)).to(device)
+    _learn(model, cells, config, seed, progress)
+    del cells
+    gate = _fit_gate(model, draw(config.gate_shares, config.gate_tasks, seed ^ GATING), progress)
+    provenance = {
+        "trained_on": features.name if query is None else f"{features.name} (support), {query.name} (query)",
+        "digest": features.digest,
+        "query_digest": (query or features).digest,
+        "shots": shots,
+        "classes": features.num_classes,
+        "protocol": {"query_classes": None if query_classes is None else list(query_classes)},
+        "config": asdict(config),
+        "seed": seed,
+        "seconds": round(time.perf_counter() - began, 1),
+        "versions": {"unem": __version__, "torch": torch.__version__},
+    }
+    return model.family(gate, provenance)
+
+
+def default_law(features: FeatureSet) -> GaussianPlus:
+    """UNEM-joint's where the features have text, else UNEM+'s."""
+    if features.text_features is not None and features.kind == "embeddings":
+        return GaussianPlus(views=("unit",), neighbours=0, text=True)
+    return GaussianPlus()
+
+
+def start_values(law: GaussianPlus) -> dict[str, float]:
+    """Where learning starts; scatter-scaled features need no more."""
+    start = {"class_balance": 1.3, "temperature": 2.3, "feature_scale": 7.0}
+    if law.neighbours:
+        start["propagation"] = 0.5
+    if law.text:
+        start["text_weight"] = 100.0
+    return start
+
+
+# -- tasks ----------------------------------------------------------------------------------------------------------------
+
+
+def _pools(
+    features: FeatureSet, query: FeatureSet | None, shares: Sequence[float], seed: int
+) -> Iterator[tuple[FeatureSet, FeatureSet | None]]:
+    """The images, with all classes or some of them."""
+    generator = torch.Generator().manual_seed(seed)
+    for share in shares:
+        count = max(2, round(share * features.num_classes))
+        if count >= features.num_classes:
+            yield features, query
+            continue
+        chosen = torch.randperm(features.num_classes, generator=generator)[:count].sort().values
+        some = features.only_classes(chosen)
+        yield some, None if query is None else _same_classes(query, some)
+
+
+def _same_classes(query: FeatureSet, features: FeatureSet) -> FeatureSet:
+    return query.only_classes([i for i, c in enumerate(query.class_ids) if c in set(features.class_ids)])
+
+
+def _cells(
+    law: GaussianPlus,
+    features: FeatureSet,
+    query: FeatureSet | None,
+    shots: int,
+    query_classes: Sequence[int] | None,
+    config: FamilyConfig,
+    device: torch.device | str,
+    shares: Sequence[float],
+    counts: Sequence[int],
+    seed: int,
+) -> Iterator[_Cell]:
+    for number, (support, asked) in enumerate(_pools(features, query, shares, seed)):
+        present = set((asked or support).class_ids) & set(support.class_ids)
+        allowed = tuple(sorted(present if query_classes is None else present & set(query_classes)))
+        for k in sorted({min(k, len(allowed)) for k in config.effective_classes} | {len(allowed)}):
+            for queries, tasks, batch in zip(config.queries, counts, config.batch, strict=True):
+                protocol = Protocol(shots=shots, effective_classes=k, queries=queries, query_classes=allowed)
+                try:
+                    source = TaskSource(protocol, support, asked, seed=seed + number, inputs=law.inputs, device=device)
+                    task, labels = source.batch(0, tasks)
+                except InputError:
+                    continue  # too few images
+                yield _Cell(law.prepare(task), labels, k, batch)
+
+
+# -- learning -------------------------------------------------------------------------------------------------------------
+
+
+def _learn(
+    model: UnrolledFamily,
+    cells: Sequence[_Cell],
+    config: FamilyConfig,
+    seed: int,
+    progress: Callable[[str, int, int], None] | None,
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    optimiser = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
+    cycle = torch.optim.lr_scheduler.OneCycleLR(optimiser, config.learning_rate, total_steps=config.steps)
+    for step in range(config.steps):
+        optimiser.zero_grad()
+        for _ in range(config.cells_per_step):
+            cell = cells[int(torch.randint(len(cells), (), generator=generator))]
+            rows = torch.randint(len(cell.labels), (cell.batch,), generator=generator).to(cell.labels.device)
+            log_u, _ = model(cell.statistics[rows], cell.effective_classes)
+            loss = generalised_cross_entropy(log_u, cell.labels[rows]) / config.cells_per_step
+            if not bool(torch.isfinite(loss)):
+                raise InputError("training diverged: the loss is not a finite number; use a lower learning rate")
+            loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        cycle.step()
+        if progress:
+            progress("schedules", step + 1, config.steps)
+
+
+def generalised_cross_entropy(log_u: Float[Tensor, "task query class"], labels: Int[Tensor, "task query"]) -> Tensor:
+    """``2(1 − √u_y)``: as −ln u near 1, but bounded, so that hopeless queries do not decide."""
+    return 2 * (1 - (0.5 * log_u.gather(-1, labels.unsqueeze(-1))).exp()).mean()
+
+
+@torch.no_grad()
+def _fit_gate(model: UnrolledFamily, cells: Iterator[_Cell], progress: Callable[[str, int, int], None] | None) -> Gate:
+    inputs, targets, weights = [], [], []
+    for number, cell in enumerate(cells):
+        k = candidates(cell.num_classes)
+        seen = []
+        for candidate in k:
+            u, scaled = model(cell.statistics, candidate, log=False)
+            seen.append(summaries(model.law, scaled, u))
+        inputs.append(gate_inputs(relative(torch.stack(seen, 1)), cell.num_classes, cell.queries))
+        distance = torch.tensor(k, dtype=torch.float64).log() - math.log(cell.effective_classes)
+        target = (-distance.square() / (2 * TARGET_WIDTH**2)).softmax(-1)
+        targets.append(target.expand(len(cell.labels), -1))
+        weights.append(torch.full((len(cell.labels),), 1 / len(cell.labels), dtype=torch.float64))
+        if progress:
+            progress("gate", number + 1, number + 1)
+    return fit_gate(torch.cat(inputs).double().cpu(), torch.cat(targets), torch.cat(weights))
+
+
+def fit_gate(
+    inputs: Float[Tensor, "task input"], targets: Float[Tensor, "task candidate"], weights: Float[Tensor, " task"]
+) -> Gate:
+    """Weighted multinomial logistic regression with a small ridge."""
+    centre, spread = inputs.mean(0), inputs.std(0).clamp_min(1e-2)
+    x, weights = (inputs - centre) / spread, weights / weights.sum()
+    w = torch.zeros(targets.shape[1], inputs.shape[1], dtype=inputs.dtype, requires_grad=True)
+    b = torch.zeros(targets.shape[1], dtype=inputs.dtype, requires_grad=True)
+    optimiser = torch.optim.LBFGS([w, b], max_iter=300, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimiser.zero_grad()
+        with torch.enable_grad():
+            value = -(weights * (targets * (x @ w.mT + b).log_softmax(-1)).sum(-1)).sum() + RIDGE * w.square().sum()
+            value.backward()
+        return value
+
+    optimiser.step(loss)
+    rows = tuple(tuple(row) for row in w.detach().tolist())
+    return Gate(rows, tuple(b.detach().tolist()), tuple(centre.tolist()), tuple(spread.tolist()))
