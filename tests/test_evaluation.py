@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 import unem
 from conftest import shared_files
+from test_plus import some_family
 from unem import InputError
 from unem.evaluation import expected_calibration_error, interval95
+from unem.family_training import FAMILIES
 from unem.features.digits import digits
 from unem.resources import PeakMemory, tasks_per_batch
 
@@ -31,7 +33,8 @@ def methods():
         if info.name == "coop":  # needs a text encoder, which cached features do not have
             continue
         few = {"iterations": 5} if info.options.get("iterations", 0) > 100 else {}  # descents are long by default
-        yield unem.create(info.name, **({"schedule": schedule} if info.learned else few))
+        learned = {"schedule": some_family(FAMILIES[info.name])[1] if info.name in FAMILIES else schedule}
+        yield unem.create(info.name, **(learned if info.learned else few))
 
 
 @pytest.mark.parametrize("method", list(methods()), ids=lambda m: m.name)

@@ -6,11 +6,15 @@ import pytest
 import torch
 
 import unem
+from test_plus import some_family
 from unem import InputError
+from unem.family_training import FAMILIES
 from unem.features.digits import digits
 from unem.task import Rows
 
 SCHEDULES = {
+    "unem-plus": some_family()[1],
+    "unem-joint": some_family(FAMILIES["unem-joint"])[1],
     "unem-gaussian": unem.Schedule((1.0, 3.0, 2.0), (1.5, 1.0, 0.8), 1.2),
     "unem-dirichlet": unem.Schedule((1.0, 3.0, 2.0), (1.5, 1.0, 0.8), 25.0),
 }

@@ -47,6 +47,8 @@ OUTSIDE = {
     "transclip": "clip.test_transclip",  # and its objective never increases
     "unem-dirichlet": "outside.test_unem_is_its_layers_written_out",  # and the published outputs, where they are at hand
     "unem-gaussian": "outside.test_unem_is_its_layers_written_out",
+    "unem-joint": "plus.test_text_adds_its_similarity_in_every_layer",  # and each ingredient there, written out
+    "unem-plus": "plus.test_leave_one_out_leaves_one_out",
     "zero-shot": "outside.test_zero_shot_is_a_softmax_of_cosines",
     "zero-shot-em-dirichlet": "clip.test_zero_shot_family",
     "zero-shot-em-gaussian": "outside.test_zero_shot_em_is_scikit_learns_mixture",
@@ -63,7 +65,7 @@ def test_every_method_is_checked_against_something_outside():
     assert set(OUTSIDE) == {info.name for info in unem.list_methods()}
     for where in OUTSIDE.values():
         module, _, test = where.partition(".")
-        name = f"test_{module}" if module in ("gem", "coop") else f"test_methods_{module}"
+        name = f"test_{module}" if module in ("gem", "coop", "plus") else f"test_methods_{module}"
         assert callable(getattr(importlib.import_module(name), test))
 
 

@@ -13,9 +13,11 @@ Example:
 """
 
 from unem._version import __version__
-from unem.classmodels import ClassModel, Dirichlet, Gaussian
+from unem.classmodels import ClassModel, Dirichlet, Gaussian, GaussianPlus
 from unem.errors import InputError, UnemWarning
 from unem.evaluation import Comparison, Evaluation, Tuned, Validation, compare, evaluate, tune
+from unem.family import ScheduleFamily
+from unem.family_training import FamilyConfig, train_family
 from unem.features import FeatureSet
 from unem.gem import Trace, gem
 from unem.graphs import GraphedMethod
@@ -34,9 +36,11 @@ __all__ = [
     "Dirichlet",
     "Epoch",
     "Evaluation",
+    "FamilyConfig",
     "FeatureSet",
     "GEMMethod",
     "Gaussian",
+    "GaussianPlus",
     "GraphedMethod",
     "InputError",
     "Method",
@@ -44,6 +48,7 @@ __all__ = [
     "Protocol",
     "Sampler",
     "Schedule",
+    "ScheduleFamily",
     "Task",
     "Trace",
     "TrainingConfig",
@@ -62,5 +67,6 @@ __all__ = [
     "preset",
     "register",
     "train",
+    "train_family",
     "tune",
 ]

@@ -27,6 +27,7 @@ import unem
 from unem._io import check_writable, read_json, to_json, write_aside, write_json
 from unem.classmodels import by_name
 from unem.errors import InputError, UnemWarning
+from unem.family_training import FAMILIES
 from unem.features.store import SPLIT_SEPARATOR, FeatureSet
 from unem.methods import create_for
 
@@ -285,7 +286,9 @@ def demo(
 def train(
     features: FeaturesFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the schedule goes (JSON).")],
-    method: Annotated[str, typer.Option(help="unem-gaussian or unem-dirichlet.")] = "unem-gaussian",
+    method: Annotated[
+        str, typer.Option(help="unem-gaussian, unem-dirichlet, unem-plus or unem-joint.")
+    ] = "unem-gaussian",
     labels: LabelsFile = None,
     shots: Shots = 5,
     effective_classes: EffectiveClasses = "5",
@@ -331,8 +334,14 @@ def train(
 ) -> None:
     """Learn the class balance λ and temperature T of each layer, and the feature scale T_z, on validation tasks.
 
-    Ctrl-C keeps the best epoch so far; --resume goes on later.
+    Ctrl-C keeps the best epoch so far; --resume goes on later. For unem-plus and unem-joint the number of effective classes and of queries
+    is not set: they are learned for any.
     """
+    check_writable(output)
+    if method in FAMILIES:
+        pools = _pools(features, labels, support_split, query_split, default="val")
+        _train_family(method, pools, shots, query_classes, layers, seed, _check_device(device), output, quiet)
+        return
     law = _learned_law(method)
     config = _training_config(law, recipe, tasks, epochs, layers, loss, learning_rate)
     changes: dict[str, Any] = {"adaptive": not shared}
@@ -345,7 +354,6 @@ def train(
         changes["class_balance"] = init_lambda / queries
     support, query = _pools(features, labels, support_split, query_split, default="val")
     protocol = _protocol(shots, effective_classes, queries, balance, overlap, query_classes, support)
-    check_writable(output)
     checkpoint = Path(f"{output}.checkpoint.safetensors")
     config = replace(config, **changes)
     with _progress(quiet, "{task.fields[news]}") as progress:
@@ -377,6 +385,39 @@ def train(
         err.print(f"interrupted; {_learning_summary(schedule)}{later}", highlight=False, soft_wrap=True)
         raise typer.Exit(130)
     checkpoint.unlink(missing_ok=True)
+
+
+def _train_family(
+    method: str,
+    pools: tuple[FeatureSet, FeatureSet | None],
+    shots: int,
+    query_classes: str | None,
+    layers: int,
+    seed: int,
+    device: str,
+    output: Path,
+    quiet: bool,
+) -> None:
+    with _progress(quiet) as progress:
+        bar = progress.add_task("learning", total=None)
+        family = unem.train_family(
+            pools[0],
+            FAMILIES[method],
+            shots=shots,
+            query=pools[1],
+            query_classes=_parse_classes(query_classes, pools[0].class_ids),
+            config=unem.FamilyConfig(layers=layers),
+            seed=seed,
+            device=device,
+            progress=lambda what, done, total: progress.update(bar, description=what, completed=done, total=total),
+        )
+    _emit_json(family.to_dict(), str(output))
+    if not quiet:
+        classes = pools[0].num_classes
+        for k in sorted({1, min(5, classes), classes}):
+            title = f"{method}, {k} effective classes"
+            out.print(_schedule_table(family.at(k, 75, classes), 75, title=title))
+        out.print(f"schedule: {output}", highlight=False, soft_wrap=True)
 
 
 def _learned_law(method: str) -> unem.ClassModel:

@@ -34,7 +34,7 @@ LINKS = {"propagation": "logit"}
 Rows = tuple[tuple[float, ...], ...]
 
 
-def position(effective_classes: float, queries: int, num_classes: int) -> tuple[float, ...]:
+def position(effective_classes: int, queries: int, num_classes: int) -> tuple[float, ...]:
     """(1, κ, ρ, μ, κ², κρ): where k, Q and K are, on a logarithmic scale around 5 of 40 classes and 75 queries."""
     k, q, c = math.log(effective_classes / 5) / 1.5, math.log(queries / 75) / 2, math.log(num_classes / 40)
     return 1.0, k, q, c, k * k, k * q
@@ -45,7 +45,7 @@ def candidates(num_classes: int) -> tuple[int, ...]:
     return (*(min(k, num_classes) for k in CANDIDATES), num_classes)
 
 
-def graph_size(effective_classes: float, queries: int, largest: int) -> int:
+def graph_size(effective_classes: int, queries: int, largest: int) -> int:
     """Neighbours of a query: no more than would be of its own class, two thirds of Q/k."""
     return min(largest, max(1, round(queries / (1.5 * effective_classes)))) if largest else 0
 
@@ -102,7 +102,7 @@ class ScheduleFamily:
     gate: Gate | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
-    def at(self, effective_classes: float, queries: int, num_classes: int) -> Schedule:
+    def at(self, effective_classes: int, queries: int, num_classes: int) -> Schedule:
         """The schedule for k effective classes of K, and Q queries."""
         here = position(effective_classes, queries, num_classes)
         values: dict[str, Any] = {name: _value(name, rows, here) for name, rows in self.values.items()}
@@ -144,7 +144,7 @@ class ScheduleFamily:
             return cls(
                 values={str(n): _rows(rows) for n, rows in value["values"].items()},
                 view_weights=tuple(float(w) for w in value["view_weights"]),
-                law=GaussianPlus(**value["law"]),
+                law=GaussianPlus(**{**value["law"], "views": tuple(value["law"]["views"])}),
                 layers=int(value["layers"]),
                 gate=None if gate is None else Gate(**{k: _tuples(v) for k, v in gate.items()}),
                 provenance=value.get("provenance") or {},

@@ -107,7 +107,7 @@ def train_family(
         query_classes: classes that may be in the query, by their number in the feature file; all when left out.
         progress: called with (what is being done, steps done, steps in all).
     """
-    law = law or default_law(features)
+    law = law or family_law(default_method(features))
     config = config or FamilyConfig()
     began = time.perf_counter()
     draw = functools.partial(_cells, law, features, query, shots, query_classes, config, device)
@@ -115,9 +115,9 @@ def train_family(
     if not cells:
         raise InputError(f"features: too few images for tasks of {shots} shots and {min(config.queries)} queries")
     model = UnrolledFamily(law, config.layers, start_values(law)).to(device)
-    _learn(model, cells, config, seed, progress)
+    runs = _learn(model, cells, config, seed, progress)
     del cells
-    gate = _fit_gate(model, draw(config.gate_shares, config.gate_tasks, seed ^ GATING), progress)
+    gate, gated = _fit_gate(model, draw(config.gate_shares, config.gate_tasks, seed ^ GATING), progress)
     provenance = {
         "trained_on": features.name if query is None else f"{features.name} (support), {query.name} (query)",
         "digest": features.digest,
@@ -127,17 +127,28 @@ def train_family(
         "protocol": {"query_classes": None if query_classes is None else list(query_classes)},
         "config": asdict(config),
         "seed": seed,
+        "runs": runs + gated,
         "seconds": round(time.perf_counter() - began, 1),
         "versions": {"unem": __version__, "torch": torch.__version__},
     }
     return model.family(gate, provenance)
 
 
-def default_law(features: FeatureSet) -> GaussianPlus:
-    """UNEM-joint's where the features have text, else UNEM+'s."""
-    if features.text_features is not None and features.kind == "embeddings":
-        return GaussianPlus(views=("unit",), neighbours=0, text=True)
-    return GaussianPlus()
+FAMILIES = {
+    "unem-plus": GaussianPlus(),
+    # Propagation hurts where text tells classes apart that look alike (Stanford Cars).
+    "unem-joint": GaussianPlus(views=("unit",), neighbours=0, text=True),
+}
+
+
+def family_law(name: str) -> GaussianPlus:
+    """The law of a method that is a family of schedules."""
+    return FAMILIES[name]
+
+
+def default_method(features: FeatureSet) -> str:
+    """``unem-joint`` where the features have text, else ``unem-plus``."""
+    return "unem-joint" if features.text_features is not None and features.kind == "embeddings" else "unem-plus"
 
 
 def start_values(law: GaussianPlus) -> dict[str, float]:
@@ -207,7 +218,9 @@ def _learn(
     config: FamilyConfig,
     seed: int,
     progress: Callable[[str, int, int], None] | None,
-) -> None:
+) -> int:
+    """Adam on random kinds of tasks; returns how many tasks it took."""
+    runs = 0
     generator = torch.Generator().manual_seed(seed)
     optimiser = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
     cycle = torch.optim.lr_scheduler.OneCycleLR(optimiser, config.learning_rate, total_steps=config.steps)
@@ -221,11 +234,13 @@ def _learn(
             if not bool(torch.isfinite(loss)):
                 raise InputError("training diverged: the loss is not a finite number; use a lower learning rate")
             loss.backward()
+            runs += cell.batch
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         cycle.step()
         if progress:
             progress("schedules", step + 1, config.steps)
+    return runs
 
 
 def generalised_cross_entropy(log_u: Float[Tensor, "task query class"], labels: Int[Tensor, "task query"]) -> Tensor:
@@ -234,7 +249,10 @@ def generalised_cross_entropy(log_u: Float[Tensor, "task query class"], labels: 
 
 
 @torch.no_grad()
-def _fit_gate(model: UnrolledFamily, cells: Iterator[_Cell], progress: Callable[[str, int, int], None] | None) -> Gate:
+def _fit_gate(
+    model: UnrolledFamily, cells: Iterator[_Cell], progress: Callable[[str, int, int], None] | None
+) -> tuple[Gate, int]:
+    """The gate, and how many tasks it took (each once for every candidate)."""
     inputs, targets, weights = [], [], []
     for number, cell in enumerate(cells):
         k = candidates(cell.num_classes)
@@ -249,7 +267,8 @@ def _fit_gate(model: UnrolledFamily, cells: Iterator[_Cell], progress: Callable[
         weights.append(torch.full((len(cell.labels),), 1 / len(cell.labels), dtype=torch.float64))
         if progress:
             progress("gate", number + 1, number + 1)
-    return fit_gate(torch.cat(inputs).double().cpu(), torch.cat(targets), torch.cat(weights))
+    gate = fit_gate(torch.cat(inputs).double().cpu(), torch.cat(targets), torch.cat(weights))
+    return gate, sum(len(x) for x in inputs) * len(gate.bias)
 
 
 def fit_gate(

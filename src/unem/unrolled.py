@@ -179,7 +179,7 @@ class UnrolledFamily(nn.Module):
         self.views = nn.Parameter(torch.zeros(len(law.views)))
 
     def forward(
-        self, statistics: Any, effective_classes: float, *, log: bool = True
+        self, statistics: Any, effective_classes: int, *, log: bool = True
     ) -> tuple[Float[Tensor, "task query class"], Any]:
         """ln u (or u) of the last layer, and the scaled statistics; differentiable in the parameters."""
         queries, num_classes = statistics.crosses.shape[2:]

@@ -13,6 +13,8 @@ from unem._io import write_json
 from unem.classmodels import by_name
 from unem.errors import InputError
 from unem.evaluation.tune import cache_file, cached, tune, what_determines
+from unem.family import ScheduleFamily
+from unem.family_training import FAMILIES, family_law, train_family
 from unem.features.store import FeatureSet
 from unem.methods.base import Method, create, create_for, method_info
 from unem.methods.grids import grid_points
@@ -86,21 +88,40 @@ class Validation:
         return Ready(method, tuned.settings, len(tuned.trials) * tuned.tasks, tuned.seconds)
 
     def _learned(self, name: str, protocol: Protocol, device: torch.device | str) -> Ready:
-        law = by_name(name.removeprefix("unem-"))
-        config = TrainingConfig.default(law.name)
-        determined_by = what_determines(self.features, self.query, protocol, config.tasks, self.seed) | {"learn": name}
+        determined_by = what_determines(self.features, self.query, protocol, 0, self.seed) | {"learn": name}
         place = None if self.cache is None else cache_file(self.cache, determined_by)
         found = cached(place)
         if found is None:
             began = time.perf_counter()
-            schedule = train(self.features, law, protocol, config, query=self.query, seed=self.seed, device=device)
-            if schedule.provenance["interrupted"]:
-                raise KeyboardInterrupt
-            found = {"schedule": schedule.to_dict(), "seconds": time.perf_counter() - began}
+            learn = self._family if name in FAMILIES else self._schedule
+            schedule, runs = learn(name, protocol, device)
+            found = {"schedule": schedule.to_dict(), "runs": runs, "seconds": time.perf_counter() - began}
             if place is not None:
                 write_json(place, {**determined_by, **found})
-        runs = config.epochs * (config.tasks + config.validation_tasks)
-        return Ready(create(name, schedule=Schedule.from_dict(found["schedule"])), {}, runs, float(found["seconds"]))
+        kind = ScheduleFamily if name in FAMILIES else Schedule
+        method = create(name, schedule=kind.from_dict(found["schedule"]))
+        return Ready(method, {}, int(found["runs"]), float(found["seconds"]))
+
+    def _schedule(self, name: str, protocol: Protocol, device: torch.device | str) -> tuple[Schedule, int]:
+        law = by_name(name.removeprefix("unem-"))
+        config = TrainingConfig.default(law.name)
+        schedule = train(self.features, law, protocol, config, query=self.query, seed=self.seed, device=device)
+        if schedule.provenance["interrupted"]:
+            raise KeyboardInterrupt
+        return schedule, config.epochs * (config.tasks + config.validation_tasks)
+
+    def _family(self, name: str, protocol: Protocol, device: torch.device | str) -> tuple[ScheduleFamily, int]:
+        """Not told how many classes are present, nor how many queries there will be."""
+        family = train_family(
+            self.features,
+            family_law(name),
+            shots=protocol.shots,
+            query=self.query,
+            query_classes=protocol.query_classes,
+            seed=self.seed,
+            device=device,
+        )
+        return family, int(family.provenance["runs"])
 
 
 def check_validation(validation: Validation, test: FeatureSet) -> None:

@@ -164,9 +164,10 @@ def create(name: str, **options: Any) -> Method:
 def create_for(name: str, protocol: SamplingProtocol, num_classes: int, **options: Any) -> Method:
     """Make a method for a protocol: those whose rule needs the number of effective classes are told it.
 
-    Published evaluations of EM-Dirichlet do the same. For a range it is the geometric middle, for "all" it is K.
+    Published evaluations of EM-Dirichlet do the same. For a range it is the geometric middle, for "all" it is K. Those that find it out
+    by themselves (their setting is ``None``) are not told.
     """
-    if "effective_classes" in method_info(name).options:
+    if method_info(name).options.get("effective_classes") is not None:
         options.setdefault("effective_classes", max(1, round(protocol.expected_effective_classes(num_classes))))
     return create(name, **options)
 

@@ -1,0 +1,350 @@
+"""UNEM+: each ingredient against its formula, and families of schedules."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import unem
+from test_cli import run
+from unem.classmodels.views import VIEWS, scatter
+from unem.family import CANDIDATES, Gate, ScheduleFamily, candidates, gate_inputs, position
+from unem.family_training import FAMILIES, fit_gate, start_values
+from unem.gem import iterate
+from unem.methods.plus import FamilyMethod
+from unem.unrolled import UnrolledFamily
+
+OFF = {"views": ("plain",), "scatter_scale": False, "neighbours": 0, "leave_one_out": False}
+
+
+def random_task(tasks=2, classes=4, shots=3, queries=12, features=6, seed=0, text=False, dtype=torch.float64):
+    g = torch.Generator().manual_seed(seed)
+    labels = torch.arange(classes).repeat_interleave(shots)
+    centres = 2 * torch.randn(tasks, classes, features, generator=g, dtype=dtype)
+    support = centres[:, labels] + torch.randn(tasks, len(labels), features, generator=g, dtype=dtype)
+    present = torch.randint(classes, (tasks, queries), generator=g)
+    query = torch.stack([c[p] for c, p in zip(centres, present, strict=True)])
+    query = query + torch.randn(tasks, queries, features, generator=g, dtype=dtype)
+    words = torch.randn(classes, features, generator=g, dtype=dtype) if text else None
+    if text:
+        support, query = (torch.nn.functional.normalize(x, dim=-1) for x in (support, query))
+        words = torch.nn.functional.normalize(words, dim=-1)
+    return unem.Task(support, labels.expand(tasks, -1), query, text=words)
+
+
+def some_family(law=None, seed=0, layers=3):
+    """Random coefficients around the start values, and a random gate."""
+    law = law or unem.GaussianPlus()
+    torch.manual_seed(seed)
+    model = UnrolledFamily(law, layers, start_values(law))
+    with torch.no_grad():
+        for raw in model.raw.values():
+            raw.add_(0.1 * torch.randn_like(raw))
+    inputs = gate_inputs(torch.zeros(1, len(CANDIDATES) + 1, 4), 10, 75).shape[1]
+    rows = tuple(tuple(r) for r in (0.1 * torch.randn(len(CANDIDATES) + 1, inputs)).tolist())
+    gate = Gate(rows, (0.0,) * len(rows), (0.0,) * inputs, (1.0,) * inputs)
+    return model, model.family(gate)
+
+
+# -- ingredients ----------------------------------------------------------------------------------------------------------
+
+
+def test_with_everything_off_it_is_the_gaussian_law():
+    task = random_task()
+    schedule = unem.Schedule((1.0, 2.0, 1.5), (1.5, 1.2, 1.0), 0.7)
+    ours = unem.gem(task, unem.GaussianPlus(**OFF), schedule).probabilities
+    torch.testing.assert_close(ours, unem.gem(task, unem.Gaussian(), schedule).probabilities, rtol=0, atol=1e-12)
+
+
+def test_views_are_their_formulas():
+    task = random_task(tasks=1)
+    support, query = task.support[0].numpy(), task.query[0].numpy()
+
+    def directions(x):
+        return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+    for name, function in (("unit", lambda x: x), ("root", lambda x: np.sign(x) * np.sqrt(np.abs(x)))):
+        s, q = directions(function(support)), directions(function(query))
+        expected = directions(s - s.mean(0)), directions(q - s.mean(0))
+        for mine, theirs in zip(VIEWS[name](task), expected, strict=True):
+            np.testing.assert_allclose(mine[0].numpy(), theirs, atol=1e-12)
+
+
+def test_mixed_kernels_are_concatenated_features():
+    task, weights = random_task(), (0.3, 0.7)
+    law = unem.GaussianPlus(views=("unit", "root"), scatter_scale=False, neighbours=0, leave_one_out=False)
+    schedule = unem.Schedule((1.0, 2.0), (1.5, 1.2), 3.0, view_weights=weights)
+    seen = [VIEWS[name](task) for name in law.views]
+    support, query = (torch.cat([math.sqrt(w) * v[i] for w, v in zip(weights, seen, strict=True)], -1) for i in (0, 1))
+    explicit = unem.Task(support, task.support_labels, query)
+    expected = unem.gem(explicit, unem.Gaussian(), unem.Schedule((1.0, 2.0), (1.5, 1.2), 3.0)).probabilities
+    torch.testing.assert_close(unem.gem(task, law, schedule).probabilities, expected, rtol=0, atol=1e-12)
+
+
+def test_scatter_scale_is_the_pooled_scatter():
+    task = random_task(tasks=1, shots=4)
+    x, y = task.support[0].numpy(), task.support_labels[0].numpy()
+    means = np.stack([x[y == k].mean(0) for k in range(4)])
+    expected = ((x - means[y]) ** 2).sum() / (len(x) - 4)
+    shots = task.shots.double()
+    sums = task.class_sums(task.support_rows) / shots.unsqueeze(-1)
+    value = scatter(task.support, task.support_labels, sums, shots, task.query)
+    assert value.item() == pytest.approx(expected)
+    law = {**OFF, "scatter_scale": True}
+    scaled = unem.gem(task, unem.GaussianPlus(**law), unem.Schedule(1.0, 1.0, 2.0, layers=3)).probabilities
+    plain = unem.gem(task, unem.Gaussian(), unem.Schedule(1.0, 1.0, 2.0 / math.sqrt(expected), layers=3)).probabilities
+    torch.testing.assert_close(scaled, plain, rtol=0, atol=1e-12)
+
+
+def test_one_shot_has_a_scatter_too():
+    task = random_task(shots=1)
+    shots = task.shots.double()
+    value = scatter(task.support, task.support_labels, task.support, shots, task.query)
+    nearest = torch.cdist(task.query, task.support).square().amin(-1).mean(1)
+    torch.testing.assert_close(value, nearest / 2)
+
+
+@pytest.mark.parametrize("neighbours", [1, 3])
+def test_propagation_is_that_of_the_features(neighbours):
+    task = random_task(tasks=1)
+    query = task.query[0].numpy()
+    distance = ((query[:, None] - query[None]) ** 2).sum(-1)
+    np.fill_diagonal(distance, np.inf)
+    edges = np.zeros_like(distance)
+    for n, row in enumerate(distance):
+        edges[n, np.argsort(row)[:neighbours]] = 1
+    edges = np.maximum(edges, edges.T)
+    moved = 0.6 * query + 0.4 * edges / edges.sum(1, keepdims=True) @ query
+    explicit = unem.Task(task.support[0], task.support_labels[0], torch.tensor(moved))
+    plain = unem.Schedule((1.0, 2.0), (1.5, 1.2), 0.7)
+    expected = unem.gem(explicit, unem.Gaussian(), plain).probabilities
+    law = unem.GaussianPlus(**{**OFF, "neighbours": 5})
+    schedule = unem.Schedule((1.0, 2.0), (1.5, 1.2), 0.7, propagation=0.4, neighbours=neighbours)
+    torch.testing.assert_close(unem.gem(task, law, schedule).probabilities[0], expected, rtol=0, atol=1e-10)
+
+
+def test_leave_one_out_leaves_one_out():
+    """Every query is judged by means and proportions of all the others, written out one by one."""
+    task, balances, temperatures = random_task(tasks=1), (1.0, 2.0, 1.5), (1.5, 1.2, 1.0)
+    x, y, z = task.support[0].numpy(), task.support_labels[0].numpy(), task.query[0].numpy()
+    hot, u = np.eye(4)[y], None
+    for beta, temperature in zip(balances, temperatures, strict=True):
+        logits = np.zeros((len(z), 4))
+        for n in range(len(z)):
+            others = np.arange(len(z)) != n
+            mass, total, prior = hot.sum(0), hot.T @ x, 0.0
+            if u is not None:
+                mass, total = mass + u[others].sum(0), total + u[others].T @ z[others]
+                prior = beta * np.log(u[others].sum(0) / (len(z) - 1) + 1e-6)
+            logits[n] = (-0.5 * ((z[n] - total / mass[:, None]) ** 2).sum(1) + prior) / temperature
+        u = np.exp(logits - logits.max(1, keepdims=True))
+        u /= u.sum(1, keepdims=True)
+    law = unem.GaussianPlus(**{**OFF, "leave_one_out": True})
+    ours = unem.gem(task, law, unem.Schedule(balances, temperatures)).probabilities[0]
+    np.testing.assert_allclose(ours.numpy(), u, atol=1e-10)
+
+
+def test_text_adds_its_similarity_in_every_layer():
+    task = random_task(text=True)
+    law = unem.GaussianPlus(**{**OFF, "text": True})
+    weak = unem.Schedule(0.0, 2.0, 1e-6, text_weight=(10.0, 40.0))  # features so small that text alone decides
+    expected = (20 * task.query @ task.text.mT).softmax(-1)
+    torch.testing.assert_close(unem.gem(task, law, weak).probabilities, expected, rtol=0, atol=1e-6)
+    silent = unem.Schedule(1.0, 2.0, 3.0, text_weight=0.0, layers=2)
+    plain = unem.gem(task, unem.Gaussian(), unem.Schedule(1.0, 2.0, 3.0, layers=2)).probabilities
+    torch.testing.assert_close(unem.gem(task, law, silent).probabilities, plain, rtol=0, atol=1e-10)
+
+
+def test_ingredients_that_do_not_exist():
+    with pytest.raises(unem.InputError, match="views: expected some of plain, unit, root, got 'left'"):
+        unem.GaussianPlus(views=("left",))
+    with pytest.raises(unem.InputError, match="neighbours"):
+        unem.GaussianPlus(neighbours=-1)
+    with pytest.raises(unem.InputError, match="propagation: expected a number from 0 to 1"):
+        unem.Schedule(propagation=1.5)
+    with pytest.raises(unem.InputError, match="view_weights: expected 2 numbers"):
+        unem.gem(random_task(), unem.GaussianPlus(), unem.Schedule(view_weights=(1.0,)))
+    with pytest.raises(unem.InputError, match="trace"):
+        unem.gem(random_task(), unem.GaussianPlus(), unem.Schedule(), trace=True)
+
+
+# -- families -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_gradients(name):
+    law = FAMILIES[name]
+    task = random_task(queries=6, text=law.text)
+    statistics = law.prepare(task)
+    model = some_family(law, layers=3)[0].double()
+    names = [n for n, _ in model.named_parameters()]
+
+    def log_u(*values):
+        return torch.func.functional_call(model, dict(zip(names, values, strict=True)), (statistics, 2))[0]
+
+    values = [p.detach().clone().requires_grad_() for p in model.parameters()]
+    assert torch.autograd.gradcheck(log_u, values, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(("k", "queries"), [(1, 12), (4, 12), (2, 1)])
+def test_a_schedule_of_the_family_is_what_was_learned(name, k, queries):
+    law = FAMILIES[name]
+    task = random_task(queries=queries, text=law.text)
+    model, family = some_family(law)
+    learned = model.double()(law.prepare(task), k, log=False)[0].detach()
+    ours = unem.gem(task, law, family.at(k, queries, 4)).probabilities
+    torch.testing.assert_close(ours, learned, rtol=0, atol=1e-6)
+    hinted = unem.create(name, schedule=family, effective_classes=k).predict(task).probabilities
+    torch.testing.assert_close(hinted, ours, rtol=0, atol=1e-12)
+
+
+def test_the_average_is_that_of_its_candidates():
+    task, (_, family) = random_task(classes=6), some_family()
+    method = FamilyMethod("unem-plus", family)
+    each = torch.stack([FamilyMethod("unem-plus", family, k).predict(task).probabilities for k in candidates(6)], 1)
+    ours = method.predict(task).probabilities
+    torch.testing.assert_close(ours.sum(-1), torch.ones(2, 12, dtype=torch.float64))
+    assert (ours <= each.amax(1) + 1e-12).all()
+    assert (ours >= each.amin(1) - 1e-12).all()
+
+
+@given(st.integers(1, 300), st.integers(1, 10**5), st.integers(2, 1000))
+def test_a_schedule_for_any_place(k, queries, classes):
+    _, family = some_family()
+    schedule = family.at(min(k, classes), queries, classes)
+    assert all(math.isfinite(v) and v > 0 for v in (*schedule.class_balances, *schedule.temperatures))
+    assert 0 <= schedule.propagation <= 1
+    assert 1 <= schedule.neighbours <= 10
+
+
+def test_files(tmp_path):
+    _, family = some_family()
+    family.save(tmp_path / "family.json")
+    again = ScheduleFamily.load(tmp_path / "family.json")
+    assert again == family
+    assert again.at(3, 40, 20) == family.at(3, 40, 20)
+    unem.Schedule().save(tmp_path / "schedule.json")
+    with pytest.raises(unem.InputError, match="is not a family of schedules"):
+        ScheduleFamily.load(tmp_path / "schedule.json")
+    stored = json.loads((tmp_path / "family.json").read_text())
+    for damage in ({"values": {"class_balance": [[1.0]]}}, {"law": {"views": ["left"]}}, {"gate": 3}, {"layers": "x"}):
+        (tmp_path / "broken.json").write_text(json.dumps({**stored, **damage}))
+        with pytest.raises(unem.InputError):
+            ScheduleFamily.load(tmp_path / "broken.json")
+
+
+def test_what_a_method_needs():
+    _, family = some_family()
+    with pytest.raises(unem.InputError, match="unem-plus needs one"):
+        unem.create("unem-plus")
+    with pytest.raises(unem.InputError, match="learned without text; not for unem-joint"):
+        unem.create("unem-joint", schedule=family)
+    with pytest.raises(unem.InputError, match="no gate"):
+        unem.create("unem-plus", schedule=some_family()[0].family())
+    with pytest.raises(unem.InputError, match="effective_classes: expected at least 1"):
+        unem.create("unem-plus", schedule=family, effective_classes=0)
+
+
+def test_one_query_is_classified_by_the_support_alone():
+    _, family = some_family()
+    task = random_task(queries=1, tasks=5)
+    means = unem.GaussianPlus(neighbours=0)
+    inductive = unem.gem(task, means, unem.Schedule(1.0, 1.0, 5.0, view_weights=family.view_weights, layers=1))
+    assert torch.equal(FamilyMethod("unem-plus", family).predict(task).labels, inductive.labels)
+
+
+def test_gate_is_logistic_regression():
+    from sklearn.linear_model import LogisticRegression
+
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(300, 4, generator=g, dtype=torch.float64)
+    y = (x[:, 0] + 0.5 * torch.randn(300, generator=g, dtype=torch.float64)).gt(0).long()
+    gate = fit_gate(x, torch.eye(2, dtype=torch.float64)[y], torch.ones(300, dtype=torch.float64))
+    standard = (x - x.mean(0)) / x.std(0)
+    # The sum over both classes of ridge·‖w‖² is half of it for their difference.
+    theirs = LogisticRegression(C=1 / (300 * 1e-4), tol=1e-10, max_iter=1000).fit(standard.numpy(), y.numpy())
+    w = torch.tensor(gate.weights)
+    np.testing.assert_allclose((w[1] - w[0]).numpy(), theirs.coef_[0], rtol=2e-2)
+
+
+def test_positions():
+    assert position(5, 75, 40) == (1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    assert candidates(10) == (1, 2, 3, 5, 8, 10, 10, 10)
+    assert candidates(100)[-1] == 100
+
+
+# -- learning -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def toy():
+    labels = torch.arange(12).repeat_interleave(60)
+    g = torch.Generator().manual_seed(0)
+    table = torch.eye(12, 20)[labels] * 1.6 + torch.randn(720, 20, generator=g)
+    split = np.array(["val", "test"])[(torch.arange(720) % 2).numpy()]
+    return unem.FeatureSet(table, labels, split=split)
+
+
+SHORT = unem.FamilyConfig(steps=60, layers=5, queries=(10, 40), tasks=(12, 8), batch=(12, 8), gate_tasks=(12, 8))
+
+
+def test_learning_a_family(toy):
+    family = unem.train_family(toy.split("val"), shots=3, config=SHORT, seed=0)
+    assert family == unem.train_family(toy.split("val"), shots=3, config=SHORT, seed=0)
+    method = unem.create("unem-plus", schedule=family)
+    for k in (2, 12):
+        protocol = unem.Protocol(shots=3, effective_classes=k, queries=40)
+        ours, plain = (unem.evaluate(m, toy.split("test"), protocol, tasks=40) for m in (method, "prototypes"))
+        assert ours.accuracy > plain.accuracy - 1
+    few = unem.Protocol(shots=3, effective_classes=2, queries=40)
+    gain = unem.evaluate(method, toy.split("test"), few, tasks=40).accuracy
+    assert gain > unem.evaluate("prototypes", toy.split("test"), few, tasks=40).accuracy + 5
+
+
+def test_learning_with_text(toy):
+    split = toy.split("val")
+    words = unem.FeatureSet(split.features, split.labels, text_features=torch.eye(12, 20))
+    family = unem.train_family(words, shots=2, config=SHORT)
+    assert family.law.text
+    assert unem.evaluate(unem.create("unem-joint", schedule=family), words, unem.Protocol(shots=2, queries=30), tasks=5)
+
+
+def test_too_few_images():
+    small = unem.FeatureSet(torch.randn(20, 4), torch.arange(20) % 10)
+    with pytest.raises(unem.InputError, match="too few images"):
+        unem.train_family(small, shots=5)
+
+
+def test_command(toy, tmp_path, monkeypatch):
+    toy.save(tmp_path / "toy.safetensors")
+    arguments = ["--method", "unem-plus", "--shots", "3", "--layers", "2", "-o", tmp_path / "s.json"]
+    done = run("train", tmp_path / "toy.safetensors", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert "1 effective classes" in done.stdout
+    more = ["--method", "unem-plus", "--schedule", tmp_path / "s.json", "--tasks", "5", "--queries", "20"]
+    told = run("eval", tmp_path / "toy.safetensors", *more, "--set", "effective_classes=5", "--json", "-")
+    free = run("eval", tmp_path / "toy.safetensors", *more, "--json", "-")
+    assert told.returncode == free.returncode == 0, told.stderr + free.stderr
+    assert json.loads(told.stdout)["accuracy"] != json.loads(free.stdout)["accuracy"]
+
+
+def test_evaluation_does_not_tell_how_many_classes_are_present():
+    _, family = some_family()
+    from unem.methods import create_for
+
+    assert create_for("unem-plus", unem.Protocol(), 20, schedule=family).effective_classes is None
+
+
+def test_loop_with_text_needs_weights():
+    task = random_task(text=True)
+    law = unem.GaussianPlus(**{**OFF, "text": True})
+    statistics = law.scaled(law.prepare(task), 1.0)
+    with pytest.raises(IndexError):
+        iterate(law, statistics, [1.0], [1.0])
