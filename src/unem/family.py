@@ -17,11 +17,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unem._io import read_json, write_json
-from unem.classmodels.plus import GaussianPlus
+from unem.classmodels.plus import GaussianPlus, PlusStatistics
 from unem.errors import InputError
 from unem.schedule import Schedule
 
-__all__ = ["CANDIDATES", "Gate", "ScheduleFamily", "candidates", "position"]
+__all__ = ["CANDIDATES", "Gate", "ScheduleFamily", "candidates", "position", "relative", "summaries"]
 
 FORMAT = "unem-family/1"
 CANDIDATES = (1, 2, 3, 5, 8, 12, 20)
@@ -77,6 +77,30 @@ def gate_inputs(summaries: Tensor, num_classes: int, queries: int) -> Float[Tens
     size, many = math.log(queries / 75), math.log(num_classes / 40)
     constants = flat.new_tensor([size, many]).expand(len(flat), -1)
     return torch.cat([flat, constants, flat * size, flat * many], 1)
+
+
+def summaries(
+    law: GaussianPlus, statistics: PlusStatistics, u: Float[Tensor, "task query class"]
+) -> Float[Tensor, "task summary"]:
+    """What the gate looks at: confidence, entropy of the proportions and of an assignment, evidence."""
+    scale = math.log(max(u.shape[-1], 2))
+    proportions, assigned = u.mean(1), u.sum(1)
+    parameters = law.m_step(statistics, u, assigned, None)
+    others = (assigned.unsqueeze(1) - u).clamp_min(0) / max(u.shape[1] - 1, 1)
+    evidence = (law.log_prob(statistics, parameters) + torch.log(others + law.proportion_floor)).logsumexp(-1).mean(1)
+    return torch.stack(
+        [u.amax(-1).mean(1), _entropy(proportions) / scale, _entropy(u).mean(1) / scale, evidence / scale], -1
+    )
+
+
+def relative(seen: Float[Tensor, "task candidate summary"]) -> Float[Tensor, "task candidate summary"]:
+    """Evidence has no zero: that of the last candidate, all classes, serves as one."""
+    return torch.cat([seen[..., :-1], seen[..., -1:] - seen[:, -1:, -1:]], -1)
+
+
+def _entropy(u: Tensor) -> Tensor:
+    terms: Tensor = torch.special.xlogy(u, u)
+    return -terms.sum(-1)
 
 
 @dataclass(frozen=True)

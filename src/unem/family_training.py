@@ -17,9 +17,8 @@ from unem._version import __version__
 from unem.classmodels.plus import GaussianPlus
 from unem.drawing import TaskSource
 from unem.errors import InputError
-from unem.family import Gate, ScheduleFamily, candidates, gate_inputs
+from unem.family import Gate, ScheduleFamily, candidates, gate_inputs, relative, summaries
 from unem.features.store import FeatureSet
-from unem.methods.plus import relative, summaries
 from unem.sampling import Protocol
 from unem.unrolled import UnrolledFamily
 

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from unem.classmodels.plus import GaussianPlus, PlusStatistics
 from unem.errors import InputError
-from unem.family import ScheduleFamily, candidates
+from unem.family import ScheduleFamily, candidates, relative, summaries
 from unem.gem import iterate
 from unem.methods.base import register
 from unem.methods.parts import in_parts, predicted
 from unem.schedule import Schedule
 from unem.task import Inputs, Prediction, Task
 
-__all__ = ["FamilyMethod", "summaries"]
+__all__ = ["FamilyMethod"]
 
 
 @dataclass(frozen=True)
@@ -70,30 +68,6 @@ def run(law: GaussianPlus, statistics: Any, schedule: Schedule) -> tuple[Tensor,
     scaled = law.scaled(statistics, **{name: getattr(schedule, name) for name in law.numbers})
     weights = schedule.class_balances, schedule.temperatures, schedule.text_weights
     return iterate(law, scaled, *weights), scaled
-
-
-def summaries(
-    law: GaussianPlus, statistics: PlusStatistics, u: Float[Tensor, "task query class"]
-) -> Float[Tensor, "task summary"]:
-    """What the gate looks at: confidence, entropy of the proportions and of an assignment, evidence."""
-    scale = math.log(max(u.shape[-1], 2))
-    proportions, assigned = u.mean(1), u.sum(1)
-    parameters = law.m_step(statistics, u, assigned, None)
-    others = (assigned.unsqueeze(1) - u).clamp_min(0) / max(u.shape[1] - 1, 1)
-    evidence = (law.log_prob(statistics, parameters) + torch.log(others + law.proportion_floor)).logsumexp(-1).mean(1)
-    return torch.stack(
-        [u.amax(-1).mean(1), _entropy(proportions) / scale, _entropy(u).mean(1) / scale, evidence / scale], -1
-    )
-
-
-def relative(seen: Float[Tensor, "task candidate summary"]) -> Float[Tensor, "task candidate summary"]:
-    """Evidence has no zero: that of the last candidate, all classes, serves as one."""
-    return torch.cat([seen[..., :-1], seen[..., -1:] - seen[:, -1:, -1:]], -1)
-
-
-def _entropy(u: Tensor) -> Tensor:
-    terms: Tensor = torch.special.xlogy(u, u)
-    return -terms.sum(-1)
 
 
 _REFERENCE = "this library, after L. Zhou et al., UNEM, CVPR 2025"
