@@ -28,6 +28,8 @@ def main() -> None:
     protocol = unem.Protocol(shots=arguments.shots)
     results: dict[str, dict[tuple[object, int], Evaluation]] = {}
     for name in _names(arguments.methods):
+        if unem.method_info(name).inputs != "features" and features.text_features is None:
+            continue
         try:
             method = tuning.ready(name, protocol, test[0].num_classes, arguments.device).method
         except unem.InputError as reason:

@@ -17,7 +17,7 @@ from unem._version import __version__
 from unem.classmodels.plus import GaussianPlus
 from unem.drawing import TaskSource
 from unem.errors import InputError
-from unem.family import Gate, ScheduleFamily, candidates, gate_inputs, relative, summaries
+from unem.family import Gate, ScheduleFamily, candidates, gate_inputs, graph_size, relative, summaries
 from unem.features.store import FeatureSet
 from unem.sampling import Protocol
 from unem.unrolled import UnrolledFamily
@@ -205,7 +205,8 @@ def _cells(
                     task, labels = source.batch(0, tasks)
                 except InputError:
                     continue  # too few images
-                yield _Cell(law.prepare(task), labels, k, batch)
+                statistics = law.propagated(law.prepare(task), graph_size(k, queries, law.neighbours))
+                yield _Cell(statistics, labels, k, batch)
 
 
 # -- learning -------------------------------------------------------------------------------------------------------------
@@ -256,8 +257,11 @@ def _fit_gate(
     for number, cell in enumerate(cells):
         k = candidates(cell.num_classes)
         seen = []
+        statistics = cell.statistics
         for candidate in k:
-            u, scaled = model(cell.statistics, candidate, log=False)
+            size = graph_size(candidate, cell.queries, model.law.neighbours)
+            statistics = model.law.propagated(statistics, size)
+            u, scaled = model(statistics, candidate, log=False)
             seen.append(summaries(model.law, scaled, u))
         inputs.append(gate_inputs(relative(torch.stack(seen, 1)), cell.num_classes, cell.queries))
         distance = torch.tensor(k, dtype=torch.float64).log() - math.log(cell.effective_classes)

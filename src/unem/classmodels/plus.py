@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -94,6 +94,20 @@ class GaussianPlus(ClassModel):
             text=text,
         )
 
+    def propagated(self, statistics: ViewStatistics, neighbours: int) -> ViewStatistics:
+        """What propagation over so many neighbours needs; :meth:`scaled` asks for it, and may be given it, when f is still to come.
+
+        ``P G Pᵀ = (1−f)² G + f(1−f) (W G + G Wᵀ) + f² W G Wᵀ`` and ``P H = (1−f) H + f W H``: the products do not depend on f.
+        """
+        s = statistics
+        if s.nearest is None or s.neighbours == neighbours or neighbours == 0 or s.nearest.shape[-1] == 0:
+            return s
+        graph = _graph(s.nearest[..., :neighbours], s.grams[:, 0]).unsqueeze(1)
+        once = graph @ s.grams
+        return replace(
+            s, neighbours=neighbours, once=once + once.mT, twice=once @ graph.mT, crosses_once=graph @ s.crosses
+        )
+
     def scaled(
         self,
         statistics: ViewStatistics,
@@ -102,14 +116,13 @@ class GaussianPlus(ClassModel):
         propagation: Scale = 0.0,
         neighbours: int = 0,
     ) -> PlusStatistics:
-        s = statistics
+        s = self.propagated(statistics, neighbours)
         weights = _normalised(view_weights, s.grams)
-        gram, cross, norms = (torch.einsum("v,tv...->t...", weights, x) for x in (s.grams, s.crosses, s.norms))
-        if s.nearest is not None and neighbours > 0 and s.nearest.shape[-1] > 0:
-            graph = _graph(s.nearest[..., :neighbours], gram)
-            gram = torch.lerp(gram, graph @ gram, _number(propagation, gram))
-            gram = torch.lerp(gram, gram @ graph.mT, _number(propagation, gram))
-            cross = torch.lerp(cross, graph @ cross, _number(propagation, cross))
+        gram, cross, norms = (_mixed(weights, x) for x in (s.grams, s.crosses, s.norms))
+        if neighbours > 0 and s.once is not None and s.twice is not None and s.crosses_once is not None:
+            f = propagation.to(gram.dtype) if isinstance(propagation, Tensor) else propagation
+            gram = (1 - f) ** 2 * gram + f * (1 - f) * _mixed(weights, s.once) + f * f * _mixed(weights, s.twice)
+            cross = (1 - f) * cross + f * _mixed(weights, s.crosses_once)
         return PlusStatistics(
             shots=s.shots,
             sum_norms=norms,
@@ -148,6 +161,14 @@ class ViewStatistics(Statistics):
     norms: Float[Tensor, "task view class"]
     nearest: Int[Tensor, "task query neighbour"] | None
     text: Float[Tensor, "task query class"] | None
+    neighbours: int = 0
+    """Of the graph that the rest is for; 0 before :meth:`GaussianPlus.propagated`."""
+    once: Float[Tensor, "task view query query"] | None = None
+    """W G + G Wᵀ."""
+    twice: Float[Tensor, "task view query query"] | None = None
+    """W G Wᵀ."""
+    crosses_once: Float[Tensor, "task view query class"] | None = None
+    """W H."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,6 +203,11 @@ def _graph(nearest: Int[Tensor, "task query neighbour"], like: Tensor) -> Float[
     return edges / edges.sum(-1, keepdim=True)
 
 
+def _mixed(weights: Float[Tensor, " view"], values: Float[Tensor, "task view ..."]) -> Tensor:
+    """Σ_j w_j values_j."""
+    return torch.einsum("v,tv...->t...", weights, values)
+
+
 def _normalised(weights: Sequence[float] | Tensor, like: Tensor) -> Tensor:
     views = like.shape[1]
     if not isinstance(weights, Tensor):
@@ -190,7 +216,3 @@ def _normalised(weights: Sequence[float] | Tensor, like: Tensor) -> Tensor:
         raise InputError(f"view_weights: expected {views} numbers, one for each view, got {len(weights)}")
     weights = weights.to(like.dtype)
     return weights / weights.sum()
-
-
-def _number(value: Scale, like: Tensor) -> Any:
-    return value.to(like.dtype) if isinstance(value, Tensor) else value

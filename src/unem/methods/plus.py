@@ -57,7 +57,9 @@ class FamilyMethod:
         assert self.family.gate is not None
         outcomes, seen = [], []
         for k in candidates(task.num_classes):
-            u, scaled = run(self.family.law, statistics, self.family.at(k, task.num_queries, task.num_classes))
+            schedule = self.family.at(k, task.num_queries, task.num_classes)
+            statistics = self.family.law.propagated(statistics, schedule.neighbours)  # most candidates share a graph
+            u, scaled = run(self.family.law, statistics, schedule)
             outcomes.append(u)
             seen.append(summaries(self.family.law, scaled, u))
         weights = self.family.gate.log_weights(relative(torch.stack(seen, 1)), task.num_classes, task.num_queries).exp()
