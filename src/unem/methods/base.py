@@ -131,7 +131,7 @@ def list_methods(pattern: str = "*") -> list[MethodInfo]:
     """Registered methods whose name matches a glob.
 
     Example:
-        >>> [m.name for m in list_methods("unem-*")]
+        >>> [m.name for m in list_methods("unem-[dg]*")]
         ['unem-dirichlet', 'unem-gaussian']
     """
     return [_registry[name] for name in sorted(_registry) if fnmatch.fnmatch(name, pattern)]
