@@ -335,6 +335,17 @@ def test_command(toy, tmp_path, monkeypatch):
     assert json.loads(told.stdout)["accuracy"] != json.loads(free.stdout)["accuracy"]
 
 
+def test_options_that_do_not_apply_are_refused(toy, tmp_path):
+    toy.save(tmp_path / "toy.safetensors")
+    done = run(
+        "train", tmp_path / "toy.safetensors", "--method", "unem-plus", "--epochs", "1", "-o", tmp_path / "s.json"
+    )
+    assert done.returncode == 2
+    assert "--epochs: does not apply to unem-plus" in done.stderr
+    with pytest.raises(unem.InputError, match="tasks: expected a tuple"):
+        unem.FamilyConfig(tasks=2)
+
+
 def test_evaluation_does_not_tell_how_many_classes_are_present():
     _, family = some_family()
     from unem.methods import create_for

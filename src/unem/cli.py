@@ -334,11 +334,29 @@ def train(
 ) -> None:
     """Learn the class balance λ and temperature T of each layer, and the feature scale T_z, on validation tasks.
 
-    Ctrl-C keeps the best epoch so far; --resume goes on later. For unem-plus and unem-joint the number of effective classes and of queries
-    is not set: they are learned for any.
+    Ctrl-C keeps the best epoch so far; --resume goes on later. unem-plus and unem-joint are learned for any number of effective classes and of
+    queries, which are not set then; it takes a minute or two, and Ctrl-C leaves nothing.
     """
     check_writable(output)
     if method in FAMILIES:
+        changed = {
+            "--effective-classes": effective_classes != "5",
+            "--queries": queries != 75,
+            "--balance": balance != "pooled",
+            "--overlap": overlap,
+            "--recipe": recipe != "default",
+            "--tasks": tasks is not None,
+            "--epochs": epochs is not None,
+            "--loss": loss is not None,
+            "--learning-rate": learning_rate is not None,
+            "--shared": shared,
+            "--no-temperature": no_temperature,
+            "--init-lambda": init_lambda is not None,
+            "--init-temperature": init_temperature is not None,
+            "--init-scale": init_scale is not None,
+            "--resume": resume,
+        }
+        _refuse([name for name, given in changed.items() if given], method)
         pools = _pools(features, labels, support_split, query_split, default="val")
         _train_family(method, pools, shots, query_classes, layers, seed, _check_device(device), output, quiet)
         return
@@ -385,6 +403,15 @@ def train(
         err.print(f"interrupted; {_learning_summary(schedule)}{later}", highlight=False, soft_wrap=True)
         raise typer.Exit(130)
     checkpoint.unlink(missing_ok=True)
+
+
+def _refuse(options: list[str], method: str) -> None:
+    """Better than to take no notice."""
+    if options:
+        raise InputError(
+            f"{options[0]}: does not apply to {method}, which is learned on tasks of many kinds; it takes --shots, --layers, --seed, "
+            "--query-classes and the splits (unem.FamilyConfig has the rest)"
+        )
 
 
 def _train_family(

@@ -62,6 +62,11 @@ class FamilyConfig:
         for name in ("steps", "cells_per_step", "layers"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name}: expected a whole number of at least 1, got {getattr(self, name)!r}")
+        for name in ("queries", "tasks", "batch", "gate_tasks"):
+            if not isinstance(getattr(self, name), tuple):
+                raise InputError(
+                    f"{name}: expected a tuple, one number for each of queries, got {getattr(self, name)!r}"
+                )
         if not len(self.queries) == len(self.tasks) == len(self.batch) == len(self.gate_tasks):
             raise InputError("queries, tasks, batch and gate_tasks must be equally many")
 

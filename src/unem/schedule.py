@@ -140,7 +140,8 @@ class Schedule:
         """The inverse of :meth:`to_dict`; ``source`` is named in messages."""
         if not isinstance(value, Mapping) or value.get("format") != FORMAT:
             found = value.get("format") if isinstance(value, Mapping) else type(value).__name__
-            raise InputError(f"{source} is not a schedule: expected format {FORMAT!r}, found {found!r}")
+            hint = "; it is a family, for unem-plus or unem-joint" if str(found).startswith("unem-family") else ""
+            raise InputError(f"{source} is not a schedule: expected format {FORMAT!r}, found {found!r}{hint}")
         known = {f.name for f in fields(cls)}
         missing = sorted({"class_balance", "temperature", "feature_scale"} - value.keys())
         if missing:

@@ -91,7 +91,9 @@ def unem_joint(*, schedule: FamilyLike | None = None, effective_classes: int | N
 
 def _made(name: str, schedule: FamilyLike | None, effective_classes: int | None) -> FamilyMethod:
     if schedule is None:
-        raise InputError(f"schedule: {name} needs one: learn it with `unem train --method {name}`")
+        raise InputError(
+            f"schedule: {name} needs one: learn it with `unem train --method {name}`, or compare with `--tune`"
+        )
     family = schedule if isinstance(schedule, ScheduleFamily) else ScheduleFamily.load(schedule)
     if family.law.text != (name == "unem-joint"):
         raise InputError(f"schedule: it was learned {'with' if family.law.text else 'without'} text; not for {name}")
