@@ -28,7 +28,7 @@ def main() -> None:
     arguments = _arguments()
     features = unem.FeatureSet.load(arguments.features)
     law = "dirichlet" if features.text_features is not None else "gaussian"
-    test, validation = (_pools(features, arguments.support_split, name) for name in ("test", "val"))
+    test, validation = (pools(features, arguments.support_split, name) for name in ("test", "val"))
     protocol = unem.Protocol(shots=arguments.shots)
 
     def score(method: unem.Method) -> unem.Evaluation:
@@ -86,9 +86,8 @@ def _start_scale(law: str, features: unem.FeatureSet) -> float:
     return initial_schedule(by_name(law), features, unem.Protocol(), config).feature_scale
 
 
-def _pools(
-    features: unem.FeatureSet, support: str | None, query: str
-) -> tuple[unem.FeatureSet, unem.FeatureSet | None]:
+def pools(features: unem.FeatureSet, support: str | None, query: str) -> tuple[unem.FeatureSet, unem.FeatureSet | None]:
+    """Where support and query come from: one split, or two."""
     if support in (None, query):
         return features.split(query), None
     return features.split(support), features.split(query)

@@ -9,10 +9,10 @@ grid on the same tasks. A cell that the images are too few for is left empty.
 from __future__ import annotations
 
 import argparse
-from fnmatch import fnmatch
 from pathlib import Path
 
 import unem
+from learning import pools
 from unem.evaluation.evaluate import Evaluation
 from unem.evaluation.metrics import interval95
 
@@ -23,12 +23,13 @@ QUERIES = (1, 10, 75, 500)
 def main() -> None:
     arguments = _arguments()
     features = unem.FeatureSet.load(arguments.features)
-    test, validation = (_pools(features, arguments.support_split, name) for name in ("test", "val"))
+    test, validation = (pools(features, arguments.support_split, name) for name in ("test", "val"))
     tuning = unem.Validation(*validation, tasks=arguments.tune, cache=arguments.cache)
     protocol = unem.Protocol(shots=arguments.shots)
     results: dict[str, dict[tuple[object, int], Evaluation]] = {}
-    for name in _names(arguments.methods):
-        if unem.method_info(name).inputs != "features" and features.text_features is None:
+    for info in unem.list_methods(arguments.methods):
+        name = info.name
+        if info.inputs != "features" and features.text_features is None:
             continue
         try:
             method = tuning.ready(name, protocol, test[0].num_classes, arguments.device).method
@@ -81,19 +82,6 @@ def _is_worse(result: Evaluation | None, plain: Evaluation | None) -> bool:
         return False
     difference = result.per_task - plain.per_task
     return bool(difference.mean() < -interval95(difference))
-
-
-def _names(text: str) -> list[str]:
-    words = [w.strip() for w in text.split(",")]
-    unwanted = [w[1:] for w in words if w.startswith("!")]
-    names = [m.name for w in words if not w.startswith("!") for m in unem.list_methods(w)]
-    return [name for name in names if not any(fnmatch(name, pattern) for pattern in unwanted)]
-
-
-def _pools(features: unem.FeatureSet, support: str | None, query: str) -> tuple:
-    if support in (None, query):
-        return features.split(query), None
-    return features.split(support), features.split(query)
 
 
 def _arguments() -> argparse.Namespace:

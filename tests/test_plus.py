@@ -316,6 +316,11 @@ def test_learning_with_text(toy):
     assert unem.evaluate(unem.create("unem-joint", schedule=family), words, unem.Protocol(shots=2, queries=30), tasks=5)
 
 
+def test_text_that_is_not_there(toy):
+    with pytest.raises(unem.InputError, match="has no text_features"):
+        unem.train_family(toy, FAMILIES["unem-joint"])
+
+
 def test_too_few_images():
     small = unem.FeatureSet(torch.randn(20, 4), torch.arange(20) % 10)
     with pytest.raises(unem.InputError, match="too few images"):

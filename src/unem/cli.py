@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -740,15 +739,14 @@ def _made_for_comparison(
     """Methods of a comma separated list; those of a glob that cannot run on these features are left out, and it says so."""
     made: list[unem.Method | str] = []
     words = [w.strip() for w in text.split(",")]
-    unwanted = [w[1:] for w in words if w.startswith("!")]
-    for word in (w for w in words if not w.startswith("!")):
+    unwanted = [w for w in words if w.startswith("!")]
+    for word in (w for w in words if w not in unwanted):
         if not set("*?[") & set(word):
             made.append(_one_for_comparison(word, protocol, support, validation))
             continue
-        found = unem.list_methods(word)
-        if not found:
+        if not unem.list_methods(word):
             raise InputError(f"--methods: no method matches {word!r}")
-        for info in (f for f in found if not any(fnmatch(f.name, pattern) for pattern in unwanted)):
+        for info in unem.list_methods(",".join([word, *unwanted])):
             try:
                 made.append(_one_for_comparison(info.name, protocol, support, validation))
             except InputError as reason:

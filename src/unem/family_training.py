@@ -113,6 +113,8 @@ def train_family(
     """
     law = law or family_law(default_method(features))
     config = config or FamilyConfig()
+    if law.text:
+        features.unit_text()  # says what is missing
     began = time.perf_counter()
     draw = functools.partial(_cells, law, features, query, shots, query_classes, config, device)
     cells = list(draw(config.shares, config.tasks, seed ^ LEARNING))

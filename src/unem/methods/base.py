@@ -128,13 +128,19 @@ def register(
 
 
 def list_methods(pattern: str = "*") -> list[MethodInfo]:
-    """Registered methods whose name matches a glob.
+    """Registered methods whose name matches a glob, or one of several (comma separated); ``!GLOB`` leaves out.
 
     Example:
-        >>> [m.name for m in list_methods("unem-[dg]*")]
+        >>> [m.name for m in list_methods("unem-*,!unem-[pj]*")]
         ['unem-dirichlet', 'unem-gaussian']
     """
-    return [_registry[name] for name in sorted(_registry) if fnmatch.fnmatch(name, pattern)]
+    words = [word.strip() for word in pattern.split(",")]
+    wanted, unwanted = [w for w in words if not w.startswith("!")], [w[1:] for w in words if w.startswith("!")]
+
+    def matches(name: str, globs: list[str]) -> bool:
+        return any(fnmatch.fnmatch(name, glob) for glob in globs)
+
+    return [_registry[n] for n in sorted(_registry) if matches(n, wanted) and not matches(n, unwanted)]
 
 
 def method_info(name: str) -> MethodInfo:
