@@ -16,7 +16,7 @@ from learning import pools
 from unem.evaluation.evaluate import Evaluation
 from unem.evaluation.metrics import interval95
 
-EFFECTIVE = (1, 2, 5, 10, "all")
+EFFECTIVE = (1, 2, 5, 10, 20, "all")
 QUERIES = (1, 10, 75, 500)
 
 
