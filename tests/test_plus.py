@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ import unem
 from test_cli import run
 from unem.classmodels.views import VIEWS, scatter
 from unem.family import CANDIDATES, Gate, ScheduleFamily, candidates, gate_inputs, position
-from unem.family_training import FAMILIES, fit_gate, start_values
+from unem.family_training import FAMILIES, IMITATION, GateExamples, fit_gate, start_values
 from unem.gem import iterate
 from unem.methods.plus import FamilyMethod
 from unem.unrolled import UnrolledFamily
@@ -62,26 +63,68 @@ def test_with_everything_off_it_is_the_gaussian_law():
     torch.testing.assert_close(ours, unem.gem(task, unem.Gaussian(), schedule).probabilities, rtol=0, atol=1e-12)
 
 
-def test_views_are_their_formulas():
+def directions(x):
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+ROWS = {"plain": lambda x: x, "unit": directions, "root": lambda x: directions(np.sign(x) * np.sqrt(np.abs(x)))}
+
+
+def written_out(name, task):
+    """Support and query of a single task through a view, by its definition."""
+    there = task.support_labels[0] >= 0
+    support, query = (ROWS[name](x.numpy()) for x in (task.support[0][there], task.query[0]))
+    if name == "plain":
+        return support - query.mean(0), query - query.mean(0)
+    return directions(support - support.mean(0)), directions(query - support.mean(0))
+
+
+def uneven(task):
+    """The same without its first samples, which are padding then."""
+    labels = task.support_labels.clone()
+    labels[:, :2] = -1
+    return unem.Task(task.support, labels, task.query, num_classes=task.num_classes)
+
+
+@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize("kind", ["ordered", "uneven", "drawn"])
+def test_views_are_their_formulas(name, kind):
     task = random_task(tasks=1)
-    support, query = task.support[0].numpy(), task.query[0].numpy()
+    if kind == "uneven":
+        task = uneven(task)
+    if kind == "drawn":  # rows of one table
+        table = torch.cat([task.support[0], task.query[0]])
+        count = task.support.shape[1]
+        rows = unem.task.Rows(table)
+        index = torch.arange(len(table)).unsqueeze(0)
+        task = unem.Task.drawn(rows.at(index[:, :count]), rows.at(index[:, count:]), task.num_classes)
+    for _ in range(2):  # the second time from the images of the table
+        seen, (support, query) = VIEWS[name](task), written_out(name, task)
+        hot = np.eye(task.num_classes)[task.support_labels[0][task.support_labels[0] >= 0]]
+        np.testing.assert_allclose(seen.query[0].numpy(), query, atol=1e-12)
+        np.testing.assert_allclose(seen.sums[0].numpy(), hot.T @ support, atol=1e-12)
+        assert seen.squares.item() == pytest.approx((support**2).sum())
 
-    def directions(x):
-        return x / np.linalg.norm(x, axis=1, keepdims=True)
 
-    for name, function in (("unit", lambda x: x), ("root", lambda x: np.sign(x) * np.sqrt(np.abs(x)))):
-        s, q = directions(function(support)), directions(function(query))
-        expected = directions(s - s.mean(0)), directions(q - s.mean(0))
-        for mine, theirs in zip(VIEWS[name](task), expected, strict=True):
-            np.testing.assert_allclose(mine[0].numpy(), theirs, atol=1e-12)
+def test_a_sample_that_is_the_centre_has_no_direction():
+    task = unem.Task(torch.zeros(4, 3), torch.tensor([0, 0, 1, 1]), torch.zeros(2, 3))
+    for name in VIEWS:
+        seen = VIEWS[name](task)
+        assert all(torch.isfinite(x).all() and x.abs().max() == 0 for x in (seen.query, seen.sums, seen.squares))
 
 
 def test_mixed_kernels_are_concatenated_features():
     task, weights = random_task(), (0.3, 0.7)
     law = unem.GaussianPlus(views=("unit", "root"), scatter_scale=False, neighbours=0, leave_one_out=False)
     schedule = unem.Schedule((1.0, 2.0), (1.5, 1.2), 3.0, view_weights=weights)
-    seen = [VIEWS[name](task) for name in law.views]
-    support, query = (torch.cat([math.sqrt(w) * v[i] for w, v in zip(weights, seen, strict=True)], -1) for i in (0, 1))
+    parts = [
+        [math.sqrt(w) * torch.tensor(x) for x in written_out(name, one)]
+        for one in (task[0], task[1])
+        for w, name in zip(weights, law.views, strict=True)
+    ]
+    support, query = (
+        torch.stack([torch.cat([parts[2 * t][i], parts[2 * t + 1][i]], -1) for t in (0, 1)]) for i in (0, 1)
+    )
     explicit = unem.Task(support, task.support_labels, query)
     expected = unem.gem(explicit, unem.Gaussian(), unem.Schedule((1.0, 2.0), (1.5, 1.2), 3.0)).probabilities
     torch.testing.assert_close(unem.gem(task, law, schedule).probabilities, expected, rtol=0, atol=1e-12)
@@ -92,9 +135,8 @@ def test_scatter_scale_is_the_pooled_scatter():
     x, y = task.support[0].numpy(), task.support_labels[0].numpy()
     means = np.stack([x[y == k].mean(0) for k in range(4)])
     expected = ((x - means[y]) ** 2).sum() / (len(x) - 4)
-    shots = task.shots.double()
-    sums = task.class_sums(task.support_rows) / shots.unsqueeze(-1)
-    value = scatter(task.support, task.support_labels, sums, shots, task.query)
+    shots, seen = task.shots.double(), VIEWS["plain"](task)
+    value = scatter(seen, shots, seen.query @ seen.sums.mT)
     assert value.item() == pytest.approx(expected)
     law = {**OFF, "scatter_scale": True}
     scaled = unem.gem(task, unem.GaussianPlus(**law), unem.Schedule(1.0, 1.0, 2.0, layers=3)).probabilities
@@ -104,8 +146,8 @@ def test_scatter_scale_is_the_pooled_scatter():
 
 def test_one_shot_has_a_scatter_too():
     task = random_task(shots=1)
-    shots = task.shots.double()
-    value = scatter(task.support, task.support_labels, task.support, shots, task.query)
+    shots, seen = task.shots.double(), VIEWS["plain"](task)
+    value = scatter(seen, shots, seen.query @ seen.sums.mT)
     nearest = torch.cdist(task.query, task.support).square().amin(-1).mean(1)
     torch.testing.assert_close(value, nearest / 2)
 
@@ -234,7 +276,12 @@ def test_files(tmp_path):
     with pytest.raises(unem.InputError, match="is not a family of schedules"):
         ScheduleFamily.load(tmp_path / "schedule.json")
     stored = json.loads((tmp_path / "family.json").read_text())
-    for damage in ({"values": {"class_balance": [[1.0]]}}, {"law": {"views": ["left"]}}, {"gate": 3}, {"layers": "x"}):
+    for damage in (
+        {"values": {"class_balance": [[1.0], [0.0]]}},
+        {"law": {"views": ["left"]}},
+        {"gate": 3},
+        {"layers": "x"},
+    ):
         (tmp_path / "broken.json").write_text(json.dumps({**stored, **damage}))
         with pytest.raises(unem.InputError):
             ScheduleFamily.load(tmp_path / "broken.json")
@@ -266,16 +313,35 @@ def test_gate_is_logistic_regression():
     g = torch.Generator().manual_seed(0)
     x = torch.randn(300, 4, generator=g, dtype=torch.float64)
     y = (x[:, 0] + 0.5 * torch.randn(300, generator=g, dtype=torch.float64)).gt(0).long()
-    gate = fit_gate(x, torch.eye(2, dtype=torch.float64)[y], torch.ones(300, dtype=torch.float64))
+    same = torch.ones(300, 2, 5, dtype=torch.float64)  # where all candidates are right, k alone is learned
+    gate = fit_gate([GateExamples(x, same, torch.eye(2, dtype=torch.float64)[y], same[:, 0, 0])])
     standard = (x - x.mean(0)) / x.std(0)
     # The sum over both classes of ridge·‖w‖² is half of it for their difference.
-    theirs = LogisticRegression(C=1 / (300 * 1e-4), tol=1e-10, max_iter=1000).fit(standard.numpy(), y.numpy())
+    theirs = LogisticRegression(C=IMITATION / (300 * 1e-4), tol=1e-10, max_iter=1000).fit(standard.numpy(), y.numpy())
     w = torch.tensor(gate.weights)
     np.testing.assert_allclose((w[1] - w[0]).numpy(), theirs.coef_[0], rtol=2e-2)
 
 
+def test_gate_prefers_what_is_right_to_what_is_true():
+    """Where the candidate of another k classifies better, it is that one which is wanted."""
+    x = torch.randn(100, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    truth = torch.tensor([[0.2], [0.9]], dtype=torch.float64).expand(100, 2, 6)
+    named = torch.tensor([[1.0, 0.0]], dtype=torch.float64).expand(100, -1)
+    gate = fit_gate([GateExamples(x, truth, named, truth[:, 0, 0])])
+    assert gate.bias[1] > gate.bias[0] + 1
+
+
+def test_beyond_what_was_learned_it_stays_at_the_border():
+    _, family = some_family()
+    family = replace(family, ranges={"queries": (10.0, 100.0), "num_classes": (20.0, 40.0)})
+    assert family.at(5, 1000, 300).class_balances == family.at(5, 100, 40).class_balances
+    assert family.at(5, 1, 4).temperatures == family.at(5, 10, 20).temperatures
+    assert family.at(5, 50, 30).class_balances != family.at(5, 60, 30).class_balances
+    assert ScheduleFamily.from_dict(json.loads(json.dumps(family.to_dict()))) == family
+
+
 def test_positions():
-    assert position(5, 75, 40) == (1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    assert position(5, 75, 40) == (1.0, *(0.0,) * 7)
     assert candidates(10) == (1, 2, 3, 5, 8, 10, 10, 10)
     assert candidates(100)[-1] == 100
 
@@ -301,11 +367,50 @@ def test_learning_a_family(toy):
     method = unem.create("unem-plus", schedule=family)
     for k in (2, 12):
         protocol = unem.Protocol(shots=3, effective_classes=k, queries=40)
-        ours, plain = (unem.evaluate(m, toy.split("test"), protocol, tasks=40) for m in (method, "prototypes"))
+        ours, plain = (unem.evaluate(m, toy.split("test"), protocol, tasks=200) for m in (method, "prototypes"))
         assert ours.accuracy > plain.accuracy - 1
     few = unem.Protocol(shots=3, effective_classes=2, queries=40)
     gain = unem.evaluate(method, toy.split("test"), few, tasks=40).accuracy
     assert gain > unem.evaluate("prototypes", toy.split("test"), few, tasks=40).accuracy + 5
+
+
+def test_learning_for_one_kind_of_task(toy):
+    config = unem.FamilyConfig.fixed(3, 40, steps=60, layers=5, tasks=(40,), batch=(20,))
+    family = unem.train_family(toy.split("val"), shots=3, config=config)
+    assert (family.effective_classes, family.gate, family.coordinates) == (3, None, 1)
+    assert ScheduleFamily.from_dict(json.loads(json.dumps(family.to_dict()))) == family
+    method = unem.create("unem-plus", schedule=family)  # needs no hint
+    few = unem.Protocol(shots=3, effective_classes=3, queries=40)
+    gain = unem.evaluate(method, toy.split("test"), few, tasks=40).accuracy
+    assert gain > unem.evaluate("prototypes", toy.split("test"), few, tasks=40).accuracy + 5
+
+
+def test_learning_for_any_shots_from_several_sets(toy):
+    config = replace(SHORT, steps=20)
+    sets = [toy.split("val"), toy.split("val").only_classes(range(8))]
+    family = unem.train_family(sets, shots=(1, 4), config=config)
+    assert family.looks_at_shots
+    assert family.ranges["shots"] == (1.0, 4.0)
+    assert family.at(3, 40, 12, 1).class_balances != family.at(3, 40, 12, 4).class_balances
+    assert family.at(3, 40, 12, 4) == family.at(3, 40, 12, 9)
+    with pytest.raises(unem.InputError, match="query: expected one set for each of the 2 feature sets, got 1"):
+        unem.train_family(sets, query=toy.split("test"), config=config)
+
+
+def test_a_task_does_not_depend_on_the_shots_of_others_in_its_batch():
+    law = unem.GaussianPlus()
+    torch.manual_seed(0)
+    model = UnrolledFamily(law, 3, start_values(law), 8)
+    with torch.no_grad():
+        for raw in model.raw.values():
+            raw.add_(0.1 * torch.randn_like(raw))
+    method = FamilyMethod("unem-plus", model.family(some_family()[1].gate))
+    tasks = [random_task(tasks=1, shots=shots, seed=shots, dtype=torch.float64) for shots in (1, 4, 2)]
+    together = method.predict(unem.Task.stack(tasks)).probabilities
+    for i, task in enumerate(tasks):
+        alone = method.predict(unem.Task.stack([task])).probabilities[0]
+        torch.testing.assert_close(together[i], alone, rtol=0, atol=1e-9)
+    assert not torch.allclose(*(model.family().at(2, 12, 4, s).class_balances[0] * torch.ones(1) for s in (1, 4)))
 
 
 def test_learning_with_text(toy):
@@ -347,6 +452,9 @@ def test_options_that_do_not_apply_are_refused(toy, tmp_path):
     )
     assert done.returncode == 2
     assert "--epochs: does not apply to unem-plus" in done.stderr
+    done = run("train", tmp_path / "toy.safetensors", "--fixed", "-o", tmp_path / "s.json")
+    assert done.returncode == 2
+    assert "--fixed: is for unem-plus and unem-joint" in done.stderr
     with pytest.raises(unem.InputError, match="tasks: expected a tuple"):
         unem.FamilyConfig(tasks=2)
 

@@ -69,12 +69,12 @@ class TaskSource:
             query = None if query is None else query.unit()
             support = support.unit()
         self.device = device
-        self._support = support.to(device).features
-        self._query = self._support if query is None else query.to(device).features
+        self._support = Rows(support.to(device).features)
+        self._query = self._support if query is None else Rows(query.to(device).features)
 
     @property
     def num_features(self) -> int:
-        return self._support.shape[1]
+        return self._support.table.shape[1]
 
     def draw(self, first: int, count: int) -> Draw:
         """Indices of some tasks, on the device."""
@@ -82,7 +82,7 @@ class TaskSource:
 
     def gather(self, draw: Draw) -> Task:
         """The tasks of a draw, with their features, which stay in their tables until they are needed."""
-        support, query = Rows(self._support, draw.support_index), Rows(self._query, draw.query_index)
+        support, query = self._support.at(draw.support_index), self._query.at(draw.query_index)
         return Task.drawn(support, query, self.num_classes, self._text)
 
     def batch(self, first: int, count: int) -> tuple[Task, Int[Tensor, "task query"]]:

@@ -34,10 +34,18 @@ LINKS = {"propagation": "logit"}
 Rows = tuple[tuple[float, ...], ...]
 
 
-def position(effective_classes: int, queries: int, num_classes: int) -> tuple[float, ...]:
-    """(1, κ, ρ, μ, κ², κρ): where k, Q and K are, on a logarithmic scale around 5 of 40 classes and 75 queries."""
+def position(effective_classes: int, queries: float, num_classes: float, shots: float = 5.0) -> tuple[float, ...]:
+    """(1, κ, ρ, μ, κ², κρ, s, κs): where k, Q, K and the shots are, on a logarithmic scale around 5 of 40 classes, 75 queries and 5 shots.
+
+    A family uses the first 1 (learned for one kind of task), 6 (for one number of shots) or all of them.
+    """
     k, q, c = math.log(effective_classes / 5) / 1.5, math.log(queries / 75) / 2, math.log(num_classes / 40)
-    return 1.0, k, q, c, k * k, k * q
+    s = math.log(shots / 5) / 1.5
+    return 1.0, k, q, c, k * k, k * q, s, k * s
+
+
+FIXED, ONE_SHOTS, ANY_SHOTS = 1, 6, 8
+"""How many coordinates of a :func:`position` a family uses."""
 
 
 def candidates(num_classes: int) -> tuple[int, ...]:
@@ -55,8 +63,11 @@ class Gate:
     r"""Weights of the candidates: ``p(k_i | task) = softmax_i(W x + b)``, x a few numbers of each candidate's outcome.
 
     For each candidate: the mean largest probability, the entropy of the class proportions and the mean entropy of an assignment
-    (both over ln K), and its leave-one-out evidence less that of the last candidate. These, and their products with ln(Q/75) and
-    ln(K/40), so that the gate can look differently at few queries, or many classes.
+    (both over ln K), and its leave-one-out evidence less that of the last candidate; then ln(Q/75), ln(K/40) and ln(shots/5).
+
+    Args:
+        weights, bias: W and b, for standardised x.
+        centre, spread: mean and standard deviation of x.
     """
 
     weights: tuple[tuple[float, ...], ...]
@@ -65,18 +76,19 @@ class Gate:
     spread: tuple[float, ...]
 
     def log_weights(
-        self, summaries: Float[Tensor, "task candidate summary"], num_classes: int, queries: int
+        self, summaries: Float[Tensor, "task candidate summary"], num_classes: float, queries: float, shots: float
     ) -> Float[Tensor, "task candidate"]:
-        x = gate_inputs(summaries, num_classes, queries)
+        x = gate_inputs(summaries, num_classes, queries, shots)
         weights, bias, centre, spread = (x.new_tensor(v) for v in (self.weights, self.bias, self.centre, self.spread))
         return ((x - centre) / spread @ weights.mT + bias).log_softmax(-1)
 
 
-def gate_inputs(summaries: Tensor, num_classes: int, queries: int) -> Float[Tensor, "task input"]:
+def gate_inputs(
+    summaries: Tensor, num_classes: float, queries: float, shots: float = 5.0
+) -> Float[Tensor, "task input"]:
     flat = summaries.flatten(1)
-    size, many = math.log(queries / 75), math.log(num_classes / 40)
-    constants = flat.new_tensor([size, many]).expand(len(flat), -1)
-    return torch.cat([flat, constants, flat * size, flat * many], 1)
+    sizes = flat.new_tensor([math.log(queries / 75), math.log(num_classes / 40), math.log(shots / 5)])
+    return torch.cat([flat, sizes.expand(len(flat), -1)], 1)
 
 
 def summaries(
@@ -116,6 +128,9 @@ class ScheduleFamily:
         law: the law.
         layers: number of layers.
         gate: weighs the candidates where k is unknown.
+        effective_classes: the only k it was learned for, if there is but one.
+        ranges: smallest and largest Q, K and shots it was learned with; beyond, a task is treated as one at the border. (Extrapolated, the
+            schedules for few classes become so sure of themselves that the gate believes them.)
         provenance: where the numbers come from.
     """
 
@@ -124,11 +139,22 @@ class ScheduleFamily:
     law: GaussianPlus
     layers: int = 10
     gate: Gate | None = None
+    effective_classes: int | None = None
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
-    def at(self, effective_classes: int, queries: int, num_classes: int) -> Schedule:
-        """The schedule for k effective classes of K, and Q queries."""
-        here = position(effective_classes, queries, num_classes)
+    @property
+    def coordinates(self) -> int:
+        return len(next(iter(self.values.values())))
+
+    @property
+    def looks_at_shots(self) -> bool:
+        return self.coordinates == ANY_SHOTS
+
+    def at(self, effective_classes: int, queries: int, num_classes: int, shots: float = 5.0) -> Schedule:
+        """The schedule for k effective classes of K, Q queries and some shots."""
+        sizes = self.within(queries=queries, num_classes=num_classes, shots=shots)
+        here = position(effective_classes, **sizes)[: self.coordinates]
         values: dict[str, Any] = {name: _value(name, rows, here) for name, rows in self.values.items()}
         values |= {name: values[name][0] for name in ("feature_scale", "propagation") if name in values}
         return Schedule(
@@ -138,6 +164,11 @@ class ScheduleFamily:
             layers=self.layers,
             law=self.law.name,
         )
+
+    def within(self, **sizes: float) -> dict[str, float]:
+        """Q, K and shots, no further out than it was learned with."""
+        limits = {name: self.ranges.get(name, (1.0, math.inf)) for name in sizes}
+        return {name: min(max(float(value), limits[name][0]), limits[name][1]) for name, value in sizes.items()}
 
     def to_dict(self) -> dict[str, Any]:
         law = self.law
@@ -154,6 +185,8 @@ class ScheduleFamily:
             "values": {name: [list(row) for row in rows] for name, rows in self.values.items()},
             "view_weights": list(self.view_weights),
             "gate": None if self.gate is None else {k: _lists(v) for k, v in vars(self.gate).items()},
+            "effective_classes": self.effective_classes,
+            "ranges": {name: list(limits) for name, limits in self.ranges.items()},
             "provenance": dict(self.provenance),
         }
 
@@ -166,11 +199,13 @@ class ScheduleFamily:
         try:
             gate = value["gate"]
             return cls(
-                values={str(n): _rows(rows) for n, rows in value["values"].items()},
+                values=_checked({str(n): _rows(rows) for n, rows in value["values"].items()}),
                 view_weights=tuple(float(w) for w in value["view_weights"]),
                 law=GaussianPlus(**{**value["law"], "views": tuple(value["law"]["views"])}),
                 layers=int(value["layers"]),
                 gate=None if gate is None else Gate(**{k: _tuples(v) for k, v in gate.items()}),
+                effective_classes=value.get("effective_classes"),
+                ranges={str(n): (float(low), float(high)) for n, (low, high) in (value.get("ranges") or {}).items()},
                 provenance=value.get("provenance") or {},
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -195,9 +230,18 @@ def _value(name: str, rows: Rows, here: tuple[float, ...]) -> tuple[float, ...]:
 
 def _rows(value: Any) -> Rows:
     rows = tuple(tuple(float(v) for v in row) for row in value)
-    if len(rows) != len(position(1, 1, 1)):
-        raise ValueError(f"expected {len(position(1, 1, 1))} rows of coefficients, found {len(rows)}")
+    if len(rows) not in (FIXED, ONE_SHOTS, ANY_SHOTS):
+        raise ValueError(f"expected {FIXED}, {ONE_SHOTS} or {ANY_SHOTS} rows of coefficients, found {len(rows)}")
     return rows
+
+
+def _checked(values: dict[str, Rows]) -> dict[str, Rows]:
+    missing = {"class_balance", "temperature", "feature_scale"} - values.keys()
+    if missing:
+        raise ValueError(f"{sorted(missing)[0]} is missing")
+    if len({len(rows) for rows in values.values()}) > 1:
+        raise ValueError("its values have different numbers of rows")
+    return values
 
 
 def _lists(value: Any) -> Any:

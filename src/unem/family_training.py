@@ -6,7 +6,8 @@ import functools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from itertools import product
 from typing import Any
 
 import torch
@@ -17,7 +18,18 @@ from unem._version import __version__
 from unem.classmodels.plus import GaussianPlus
 from unem.drawing import TaskSource
 from unem.errors import InputError
-from unem.family import Gate, ScheduleFamily, candidates, gate_inputs, graph_size, relative, summaries
+from unem.family import (
+    ANY_SHOTS,
+    FIXED,
+    ONE_SHOTS,
+    Gate,
+    ScheduleFamily,
+    candidates,
+    gate_inputs,
+    graph_size,
+    relative,
+    summaries,
+)
 from unem.features.store import FeatureSet
 from unem.sampling import Protocol
 from unem.unrolled import UnrolledFamily
@@ -26,6 +38,8 @@ __all__ = ["FamilyConfig", "train_family"]
 
 RIDGE = 1e-4  # of the gate; chosen on validation tasks, from few classes to many
 LEARNING, GATING = 0xFA41, 0x6A7E  # schedules and gate see different tasks
+ALL_PRESENT = 3.0  # weight of tasks with all classes present: there a wrong k is worse than no transduction
+IMITATION = 0.1  # how much of the gate's loss is to name k itself
 TARGET_WIDTH = 0.25  # of the gate's targets on the scale of ln k: neighbouring candidates share a task
 
 
@@ -43,7 +57,7 @@ class FamilyConfig:
         tasks: tasks kept of each kind, for each Q.
         batch: tasks of a kind in a step, for each Q.
         shares: subsets of the classes to draw tasks from, so that what is learned does not depend on one K.
-        gate_tasks, gate_shares: the same for the gate, which must tell k for any K.
+        gate_tasks, gate_shares: the same for the gate, which must tell k for any K; without shares there is no gate.
     """
 
     steps: int = 600
@@ -55,8 +69,35 @@ class FamilyConfig:
     tasks: tuple[int, ...] = (40, 30, 6)
     batch: tuple[int, ...] = (30, 20, 4)
     shares: tuple[float, ...] = (1.0, 1.0, 0.85, 0.7, 0.5)
-    gate_tasks: tuple[int, ...] = (24, 16, 4)
+    gate_tasks: tuple[int, ...] = (24, 16, 8)
     gate_shares: tuple[float, ...] = (1.0, 0.85, 0.7, 0.7, 0.5, 0.5, 0.35, 0.25)
+
+    @classmethod
+    def fixed(cls, effective_classes: int, queries: int = 75, **changes: Any) -> FamilyConfig:
+        """For one kind of task alone: a single schedule, as UNEM's, and no gate.
+
+        Example:
+            >>> FamilyConfig.fixed(5).is_fixed
+            True
+        """
+        only: dict[str, Any] = {
+            "effective_classes": (effective_classes,),
+            "queries": (queries,),
+            "tasks": (600,),
+            "batch": (50,),
+        }
+        rest: dict[str, Any] = {
+            "steps": 300,
+            "cells_per_step": 1,
+            "shares": (1.0,),
+            "gate_tasks": (0,),
+            "gate_shares": (),
+        }
+        return cls(**{**only, **rest, **changes})
+
+    @property
+    def is_fixed(self) -> bool:
+        return len(self.effective_classes) == 1 and len(self.queries) == 1 and not self.gate_shares
 
     def __post_init__(self) -> None:
         for name in ("steps", "cells_per_step", "layers"):
@@ -78,6 +119,7 @@ class _Cell:
     statistics: Any
     labels: Int[Tensor, "task query"]
     effective_classes: int
+    shots: float
     batch: int
 
     @property
@@ -90,11 +132,11 @@ class _Cell:
 
 
 def train_family(
-    features: FeatureSet,
+    features: FeatureSet | Sequence[FeatureSet],
     law: GaussianPlus | None = None,
     *,
-    shots: int = 5,
-    query: FeatureSet | None = None,
+    shots: int | Sequence[int] = 5,
+    query: FeatureSet | Sequence[FeatureSet] | None = None,
     query_classes: Sequence[int] | None = None,
     config: FamilyConfig | None = None,
     seed: int = 0,
@@ -104,40 +146,65 @@ def train_family(
     """Learn a schedule for every number of effective classes and of queries, and the gate for when they are unknown.
 
     Args:
-        features: validation images (support, and query unless ``query`` is given).
+        features: validation images (support, and query unless ``query`` is given); several sets for a schedule that is to suit all.
         law: the law and its ingredients; with text where the features have text, when left out.
-        shots: support images of each class.
-        query: where query images come from, if elsewhere.
+        shots: support images of each class; several numbers for a schedule that is to suit any.
+        query: where query images come from, if elsewhere, for each of the feature sets.
         query_classes: classes that may be in the query, by their number in the feature file; all when left out.
         progress: called with (what is being done, steps done, steps in all).
     """
-    law = law or family_law(default_method(features))
+    pairs = _pairs(features, query)
+    law = law or family_law(default_method(pairs[0][0]))
     config = config or FamilyConfig()
     if law.text:
-        features.unit_text()  # says what is missing
+        for support, _ in pairs:
+            support.unit_text()  # says what is missing
+    several = (shots,) if isinstance(shots, int) else tuple(shots)
     began = time.perf_counter()
-    draw = functools.partial(_cells, law, features, query, shots, query_classes, config, device)
+    draw = functools.partial(_cells, law, pairs, several, query_classes, config, device)
     cells = list(draw(config.shares, config.tasks, seed ^ LEARNING))
     if not cells:
-        raise InputError(f"features: too few images for tasks of {shots} shots and {min(config.queries)} queries")
-    model = UnrolledFamily(law, config.layers, start_values(law)).to(device)
+        raise InputError(
+            f"features: too few images for tasks of {min(several)} shots and {min(config.queries)} queries"
+        )
+    coordinates = FIXED if config.is_fixed else ONE_SHOTS if len(several) == 1 else ANY_SHOTS
+    model = UnrolledFamily(law, config.layers, start_values(law), coordinates).to(device)
     runs = _learn(model, cells, config, seed, progress)
+    ranges = _ranges(cells)
     del cells
-    gate, gated = _fit_gate(model, draw(config.gate_shares, config.gate_tasks, seed ^ GATING), progress)
+    gate = None
+    if config.gate_shares:
+        gate, gated = _learn_gate(model, draw(config.gate_shares, config.gate_tasks, seed ^ GATING), progress)
+        runs += gated
     provenance = {
-        "trained_on": features.name if query is None else f"{features.name} (support), {query.name} (query)",
-        "digest": features.digest,
-        "query_digest": (query or features).digest,
-        "shots": shots,
-        "classes": features.num_classes,
+        "trained_on": "; ".join(s.name if q is None else f"{s.name} (support), {q.name} (query)" for s, q in pairs),
+        "digest": [s.digest for s, _ in pairs],
+        "query_digest": [(q or s).digest for s, q in pairs],
+        "shots": list(several),
+        "classes": [s.num_classes for s, _ in pairs],
         "protocol": {"query_classes": None if query_classes is None else list(query_classes)},
         "config": asdict(config),
         "seed": seed,
-        "runs": runs + gated,
+        "runs": runs,
         "seconds": round(time.perf_counter() - began, 1),
         "versions": {"unem": __version__, "torch": torch.__version__},
     }
-    return model.family(gate, provenance)
+    return model.family(gate, provenance, config.effective_classes[0] if config.is_fixed else None, ranges)
+
+
+def _pairs(
+    features: FeatureSet | Sequence[FeatureSet], query: FeatureSet | Sequence[FeatureSet] | None
+) -> list[tuple[FeatureSet, FeatureSet | None]]:
+    supports = [features] if isinstance(features, FeatureSet) else list(features)
+    queries = [query] if isinstance(query, FeatureSet) else [None] * len(supports) if query is None else list(query)
+    if not supports or len(queries) != len(supports):
+        raise InputError(f"query: expected one set for each of the {len(supports)} feature sets, got {len(queries)}")
+    return list(zip(supports, queries, strict=True))
+
+
+def _ranges(cells: Sequence[_Cell]) -> dict[str, tuple[float, float]]:
+    sizes = {name: [float(getattr(cell, name)) for cell in cells] for name in ("queries", "num_classes", "shots")}
+    return {name: (min(values), max(values)) for name, values in sizes.items()}
 
 
 FAMILIES = {
@@ -191,9 +258,8 @@ def _same_classes(query: FeatureSet, features: FeatureSet) -> FeatureSet:
 
 def _cells(
     law: GaussianPlus,
-    features: FeatureSet,
-    query: FeatureSet | None,
-    shots: int,
+    pairs: Sequence[tuple[FeatureSet, FeatureSet | None]],
+    several_shots: Sequence[int],
     query_classes: Sequence[int] | None,
     config: FamilyConfig,
     device: torch.device | str,
@@ -201,10 +267,12 @@ def _cells(
     counts: Sequence[int],
     seed: int,
 ) -> Iterator[_Cell]:
-    for number, (support, asked) in enumerate(_pools(features, query, shares, seed)):
+    pools = [pool for features, query in pairs for pool in _pools(features, query, shares, seed)]
+    for number, ((support, asked), shots) in enumerate(product(pools, several_shots)):
         present = set((asked or support).class_ids) & set(support.class_ids)
         allowed = tuple(sorted(present if query_classes is None else present & set(query_classes)))
-        for k in sorted({min(k, len(allowed)) for k in config.effective_classes} | {len(allowed)}):
+        everything = set() if config.is_fixed else {len(allowed)}
+        for k in sorted({min(k, len(allowed)) for k in config.effective_classes} | everything):
             for queries, tasks, batch in zip(config.queries, counts, config.batch, strict=True):
                 protocol = Protocol(shots=shots, effective_classes=k, queries=queries, query_classes=allowed)
                 try:
@@ -213,7 +281,7 @@ def _cells(
                 except InputError:
                     continue  # too few images
                 statistics = law.propagated(law.prepare(task), graph_size(k, queries, law.neighbours))
-                yield _Cell(statistics, labels, k, batch)
+                yield _Cell(statistics, labels, k, float(shots), batch)
 
 
 # -- learning -------------------------------------------------------------------------------------------------------------
@@ -236,7 +304,7 @@ def _learn(
         for _ in range(config.cells_per_step):
             cell = cells[int(torch.randint(len(cells), (), generator=generator))]
             rows = torch.randint(len(cell.labels), (cell.batch,), generator=generator).to(cell.labels.device)
-            log_u, _ = model(cell.statistics[rows], cell.effective_classes)
+            log_u, _ = model(cell.statistics[rows], cell.effective_classes, cell.shots)
             loss = generalised_cross_entropy(log_u, cell.labels[rows]) / config.cells_per_step
             if not bool(torch.isfinite(loss)):
                 raise InputError("training diverged: the loss is not a finite number; use a lower learning rate")
@@ -255,47 +323,78 @@ def generalised_cross_entropy(log_u: Float[Tensor, "task query class"], labels: 
     return 2 * (1 - (0.5 * log_u.gather(-1, labels.unsqueeze(-1))).exp()).mean()
 
 
+@dataclass(frozen=True)
+class GateExamples:
+    """Tasks with the same number of queries, each tried with every candidate."""
+
+    inputs: Float[Tensor, "task input"]
+    truth: Float[Tensor, "task candidate query"]
+    """What each candidate gives to the true class of each query."""
+    targets: Float[Tensor, "task candidate"]
+    """The right candidate, and its neighbours a little."""
+    weights: Float[Tensor, " task"]
+
+
 @torch.no_grad()
-def _fit_gate(
+def _gate_examples(model: UnrolledFamily, cell: _Cell) -> GateExamples:
+    ks = candidates(cell.num_classes)
+    seen, truth, statistics = [], [], cell.statistics
+    for k in ks:
+        statistics = model.law.propagated(statistics, graph_size(k, cell.queries, model.law.neighbours))
+        u, scaled = model(statistics, k, cell.shots, log=False)
+        seen.append(summaries(model.law, scaled, u))
+        truth.append(u.gather(-1, cell.labels.unsqueeze(-1)).squeeze(-1))
+    inputs = gate_inputs(relative(torch.stack(seen, 1)), cell.num_classes, cell.queries, cell.shots)
+    distance = torch.tensor(ks, dtype=torch.float64).log() - math.log(cell.effective_classes)
+    target = (-distance.square() / (2 * TARGET_WIDTH**2)).softmax(-1)
+    count, weight = len(cell.labels), ALL_PRESENT if cell.effective_classes == cell.num_classes else 1.0
+    return GateExamples(
+        inputs.double().cpu(),
+        torch.stack(truth, 1).double().cpu(),
+        target.expand(count, -1),
+        torch.full((count,), weight / count, dtype=torch.float64),
+    )
+
+
+def _learn_gate(
     model: UnrolledFamily, cells: Iterator[_Cell], progress: Callable[[str, int, int], None] | None
 ) -> tuple[Gate, int]:
     """The gate, and how many tasks it took (each once for every candidate)."""
-    inputs, targets, weights = [], [], []
+    by_queries: dict[int, list[GateExamples]] = {}
     for number, cell in enumerate(cells):
-        k = candidates(cell.num_classes)
-        seen = []
-        statistics = cell.statistics
-        for candidate in k:
-            size = graph_size(candidate, cell.queries, model.law.neighbours)
-            statistics = model.law.propagated(statistics, size)
-            u, scaled = model(statistics, candidate, log=False)
-            seen.append(summaries(model.law, scaled, u))
-        inputs.append(gate_inputs(relative(torch.stack(seen, 1)), cell.num_classes, cell.queries))
-        distance = torch.tensor(k, dtype=torch.float64).log() - math.log(cell.effective_classes)
-        target = (-distance.square() / (2 * TARGET_WIDTH**2)).softmax(-1)
-        targets.append(target.expand(len(cell.labels), -1))
-        weights.append(torch.full((len(cell.labels),), 1 / len(cell.labels), dtype=torch.float64))
+        by_queries.setdefault(cell.queries, []).append(_gate_examples(model, cell))
         if progress:
             progress("gate", number + 1, number + 1)
-    gate = fit_gate(torch.cat(inputs).double().cpu(), torch.cat(targets), torch.cat(weights))
-    return gate, sum(len(x) for x in inputs) * len(gate.bias)
+    examples = [
+        GateExamples(*(torch.cat([getattr(e, f.name) for e in some]) for f in fields(GateExamples)))
+        for some in by_queries.values()
+    ]
+    gate = fit_gate(examples)
+    return gate, sum(len(e.inputs) for e in examples) * len(gate.bias)
 
 
-def fit_gate(
-    inputs: Float[Tensor, "task input"], targets: Float[Tensor, "task candidate"], weights: Float[Tensor, " task"]
-) -> Gate:
-    """Weighted multinomial logistic regression with a small ridge."""
+def fit_gate(examples: Sequence[GateExamples]) -> Gate:
+    """Logistic regression whose loss is that of the average it makes: ``2(1 − √Σ_i p_i u_iy)``, and a little of −ln p at the right k.
+
+    Not to know k is no loss where all candidates agree; that is why k alone is not what the gate is taught.
+    """
+    inputs = torch.cat([e.inputs for e in examples])
     centre, spread = inputs.mean(0), inputs.std(0).clamp_min(1e-2)
-    x, weights = (inputs - centre) / spread, weights / weights.sum()
-    w = torch.zeros(targets.shape[1], inputs.shape[1], dtype=inputs.dtype, requires_grad=True)
-    b = torch.zeros(targets.shape[1], dtype=inputs.dtype, requires_grad=True)
+    total = sum(float(e.weights.sum()) for e in examples)
+    scaled = [((e.inputs - centre) / spread, e) for e in examples]
+    w = torch.zeros(examples[0].targets.shape[1], inputs.shape[1], dtype=inputs.dtype, requires_grad=True)
+    b = torch.zeros(len(w), dtype=inputs.dtype, requires_grad=True)
     optimiser = torch.optim.LBFGS([w, b], max_iter=300, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimiser.zero_grad()
-        with torch.enable_grad():
-            value = -(weights * (targets * (x @ w.mT + b).log_softmax(-1)).sum(-1)).sum() + RIDGE * w.square().sum()
-            value.backward()
+        value = RIDGE * w.square().sum()
+        for x, e in scaled:
+            log_p = (x @ w.mT + b).log_softmax(-1)
+            average = torch.einsum("tc,tcq->tq", log_p.exp(), e.truth).clamp_min(1e-9)
+            lost = 2 * (1 - average.sqrt()).mean(1) - IMITATION * (e.targets * log_p).sum(-1)
+            value = value + (e.weights * lost).sum() / total
+        value.backward()
         return value
 
     optimiser.step(loss)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
 from unem.errors import InputError
 
@@ -41,6 +42,8 @@ class Rows:
 
     table: Float[Tensor, "row feature"] | Float[Tensor, "task sample feature"]
     index: Int[Tensor, "task sample"] | None = None
+    images: _Images = field(default_factory=lambda: _Images(), repr=False)
+    """What :meth:`map` has made of the whole table, for all batches that are drawn from it."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -48,7 +51,7 @@ class Rows:
         return tuple(self.table.shape) if self.index is None else (*self.index.shape, self.table.shape[1])
 
     def __getitem__(self, tasks: Any) -> Rows:
-        return Rows(self.table[tasks]) if self.index is None else Rows(self.table, self.index[tasks])
+        return Rows(self.table[tasks]) if self.index is None else self.at(self.index[tasks])
 
     def gathered(self) -> Float[Tensor, "task sample feature"]:
         if self.index is None:
@@ -63,19 +66,48 @@ class Rows:
         rows = torch.arange(tasks * samples, device=self.table.device)
         return self.table.reshape(-1, features), rows.view(tasks, samples)
 
-    def map(self, function: Callable[[Tensor], Tensor]) -> Rows:
-        """``function`` of every row, applied to the table or to the samples, whichever are fewer."""
-        if self.index is not None and self.index.numel() >= len(self.table):
-            return Rows(function(self.table), self.index)
-        return Rows(function(self.gathered()))
+    def at(self, index: Int[Tensor, "task sample"]) -> Rows:
+        """Tasks of rows of the table."""
+        return Rows(self.table, index, self.images)
 
-    def sum_consecutive(self, count: int) -> Float[Tensor, "task class feature"]:
-        """Sums of every ``count`` consecutive samples."""
+    def map(self, function: Callable[[Tensor], Tensor], *, keep: bool = False) -> Rows:
+        """``function`` of every row, applied to the table or to the samples, whichever are fewer.
+
+        With ``keep``, for functions that are always the same object, what was made of the table serves all later batches.
+        """
         if self.index is None:
+            return Rows(function(self.table))
+        if keep and not self.table.requires_grad:
+            image = self.images.of(function, self.table, self.index.numel())
+        else:
+            image = function(self.table) if self.index.numel() >= len(self.table) else None
+        return Rows(function(self.gathered())) if image is None else Rows(image, self.index)
+
+    def sum_consecutive(
+        self, count: int, weights: Float[Tensor, "task sample"] | None = None
+    ) -> Float[Tensor, "task class feature"]:
+        """Sums, or weighted sums, of every ``count`` consecutive samples."""
+        if self.index is None and weights is None:
             tasks, samples, features = self.table.shape
             return self.table.view(tasks, samples // count, count, features).sum(2)
-        sums = torch.nn.functional.embedding_bag(self.index.reshape(-1, count), self.table, mode="sum")
-        return sums.view(len(self.index), -1, self.table.shape[1])
+        table, index = self.indexed()
+        weights = None if weights is None else weights.reshape(-1, count)
+        sums = embedding_bag(index.reshape(-1, count), table, mode="sum", per_sample_weights=weights)
+        return sums.view(len(index), -1, table.shape[1])
+
+
+class _Images:
+    """Functions of a whole table, each made as soon as so many rows were asked for as the table has."""
+
+    def __init__(self) -> None:
+        self.asked: dict[Callable[[Tensor], Tensor], int] = {}
+        self.made: dict[Callable[[Tensor], Tensor], Tensor] = {}
+
+    def of(self, function: Callable[[Tensor], Tensor], table: Tensor, rows: int) -> Tensor | None:
+        self.asked[function] = self.asked.get(function, 0) + rows
+        if function not in self.made and self.asked[function] >= len(table):
+            self.made[function] = function(table)
+        return self.made.get(function)
 
 
 class Task:
@@ -229,9 +261,13 @@ class Task:
         sums = sums.index_add(0, row.flatten(), values.flatten(0, 1))
         return sums.view(tasks, classes + 1, values.shape[2])[:, :classes]
 
-    def class_sums(self, rows: Rows) -> Float[Tensor, "task class feature"]:
+    def class_sums(
+        self, rows: Rows, weights: Float[Tensor, "task sample"] | None = None
+    ) -> Float[Tensor, "task class feature"]:
         """:meth:`sum_by_class` of some function of the support, given as rows; without a copy where that is possible."""
-        return self.sum_by_class(rows.gathered()) if self.even_shots is None else rows.sum_consecutive(self.even_shots)
+        if self.even_shots is not None:
+            return rows.sum_consecutive(self.even_shots, weights)
+        return self.sum_by_class(rows.gathered() if weights is None else weights.unsqueeze(-1) * rows.gathered())
 
     def with_features(self, support: Tensor, query: Tensor) -> Task:
         """The same task on transformed features."""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from unem.classmodels.base import ClassModel
 from unem.classmodels.plus import GaussianPlus
 from unem.errors import InputError
-from unem.family import LINKS, Gate, ScheduleFamily, graph_size, position
+from unem.family import LINKS, ONE_SHOTS, Gate, ScheduleFamily, graph_size, position
 from unem.gem import gem, iterate
 from unem.schedule import Schedule
 from unem.task import Prediction, Task
@@ -166,12 +166,15 @@ class UnrolledFamily(nn.Module):
         law: the law, with its ingredients.
         layers: number of layers.
         start: start values of β, T, T_z, f and γ; slopes start at 0.
+        coordinates: how many of a :func:`unem.family.position` the values depend on.
     """
 
-    def __init__(self, law: GaussianPlus, layers: int, start: Mapping[str, float]) -> None:
+    def __init__(
+        self, law: GaussianPlus, layers: int, start: Mapping[str, float], coordinates: int = ONE_SHOTS
+    ) -> None:
         super().__init__()
-        self.law, self.layers = law, layers
-        self.raw, slopes = nn.ParameterDict(), len(position(1, 1, 1)) - 1
+        self.law, self.layers, self.coordinates = law, layers, coordinates
+        self.raw, slopes = nn.ParameterDict(), coordinates - 1
         for name, value in start.items():
             width = 1 if name in ("feature_scale", "propagation") else layers
             constant = math.log(value / (1 - value)) if LINKS.get(name) == "logit" else math.log(value)
@@ -179,11 +182,11 @@ class UnrolledFamily(nn.Module):
         self.views = nn.Parameter(torch.zeros(len(law.views)))
 
     def forward(
-        self, statistics: Any, effective_classes: int, *, log: bool = True
+        self, statistics: Any, effective_classes: int, shots: float = 5.0, *, log: bool = True
     ) -> tuple[Float[Tensor, "task query class"], Any]:
         """ln u (or u) of the last layer, and the scaled statistics; differentiable in the parameters."""
         queries, num_classes = statistics.crosses.shape[2:]
-        here = self.views.new_tensor(position(effective_classes, queries, num_classes))
+        here = self.views.new_tensor(position(effective_classes, queries, num_classes, shots)[: self.coordinates])
         values = {name: _linked(name, here @ raw) for name, raw in self.raw.items()}
         scaled = self.law.scaled(
             statistics,
@@ -196,13 +199,21 @@ class UnrolledFamily(nn.Module):
         balances, temperatures = (list(values[name].unbind()) for name in ("class_balance", "temperature"))
         return iterate(self.law, scaled, balances, temperatures, texts, log=log), scaled
 
-    def family(self, gate: Gate | None = None, provenance: Mapping[str, Any] | None = None) -> ScheduleFamily:
+    def family(
+        self,
+        gate: Gate | None = None,
+        provenance: Mapping[str, Any] | None = None,
+        effective_classes: int | None = None,
+        ranges: Mapping[str, tuple[float, float]] | None = None,
+    ) -> ScheduleFamily:
         """The present values as plain data."""
         values: dict[str, Any] = {
             name: tuple(tuple(row) for row in raw.detach().double().tolist()) for name, raw in self.raw.items()
         }
         weights = tuple(self.views.detach().double().softmax(0).tolist())
-        return ScheduleFamily(values, weights, self.law, self.layers, gate, provenance or {})
+        return ScheduleFamily(
+            values, weights, self.law, self.layers, gate, effective_classes, ranges or {}, provenance or {}
+        )
 
 
 def _linked(name: str, linear: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from unem.classmodels.base import ALL, ClassModel, Scale, Statistics
 from unem.classmodels.gaussian import GramParameters, GramStatistics
 from unem.classmodels.views import VIEWS, scatter
 from unem.errors import InputError
-from unem.task import Inputs, Rows, Task
+from unem.task import Inputs, Task
 
 __all__ = ["GaussianPlus"]
 
@@ -71,15 +71,14 @@ class GaussianPlus(ClassModel):
         shots = task.shots.to(task.dtype)
         grams, crosses, norms = [], [], []
         for name in self.views:
-            support, query = VIEWS[name](task)
-            sums = task.class_sums(Rows(support))
-            spread = torch.ones_like(shots[:, 0])
+            seen = VIEWS[name](task)
+            cross, weight = seen.query @ seen.sums.mT, torch.ones_like(shots[:, 0])
             if self.scatter_scale:
-                spread = scatter(support, task.support_labels, sums / shots.unsqueeze(-1), shots, query)
-            weight = spread.reciprocal().view(-1, 1, 1)
-            grams.append(weight * (query @ query.mT))
-            crosses.append(weight * (query @ sums.mT))
-            norms.append(weight.squeeze(-1) * sums.square().sum(-1))
+                some_single = task.even_shots is None or task.even_shots == 1
+                weight = scatter(seen, shots, cross, some_single=some_single).reciprocal()
+            grams.append(weight.view(-1, 1, 1) * (seen.query @ seen.query.mT))
+            crosses.append(weight.view(-1, 1, 1) * cross)
+            norms.append(weight.view(-1, 1) * seen.sums.square().sum(-1))
         nearest = _nearest(grams[0], self.neighbours) if self.neighbours else None
         text = None
         if self.text:
@@ -108,6 +107,16 @@ class GaussianPlus(ClassModel):
             s, neighbours=neighbours, once=once + once.mT, twice=once @ graph.mT, crosses_once=graph @ s.crosses
         )
 
+    def mixed(self, statistics: ViewStatistics, view_weights: Sequence[float] | Tensor) -> ViewStatistics:
+        """One view in place of several, for schedules that share their weights."""
+        s = statistics
+        weights = _normalised(view_weights, s.grams)
+        values = {name: getattr(s, name) for name in _OF_VIEWS}
+        made: dict[str, Any] = {
+            name: None if v is None else _mixed(weights, v).unsqueeze(1) for name, v in values.items()
+        }
+        return replace(s, **made)
+
     def scaled(
         self,
         statistics: ViewStatistics,
@@ -116,6 +125,9 @@ class GaussianPlus(ClassModel):
         propagation: Scale = 0.0,
         neighbours: int = 0,
     ) -> PlusStatistics:
+        if statistics.neighbours != neighbours and not torch.is_grad_enabled():
+            statistics = self.mixed(statistics, view_weights)  # one graph product is cheaper than one of each view
+            view_weights = ()
         s = self.propagated(statistics, neighbours)
         weights = _normalised(view_weights, s.grams)
         gram, cross, norms = (_mixed(weights, x) for x in (s.grams, s.crosses, s.norms))
@@ -171,6 +183,9 @@ class ViewStatistics(Statistics):
     """W H."""
 
 
+_OF_VIEWS = ("grams", "crosses", "norms", "once", "twice", "crosses_once")
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlusStatistics(GramStatistics):
     text: Float[Tensor, "task query class"] | None = None
@@ -181,11 +196,10 @@ class PlusStatistics(GramStatistics):
         if p.assignments is None or not self.leave_one_out:
             return super().log_prob(parameters, part)
         u, own = p.assignments, self.gram.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)
-        without_own = u * own
-        dots = p.dots - without_own
+        dots = torch.addcmul(p.dots, u, own, value=-1)
         per_mass = (p.mass - u).reciprocal()
-        norms = p.norms - u * (dots + p.dots)  # q − 2u∘A + u²∘g
-        return self.precision * per_mass * (dots - 0.5 * per_mass * norms)
+        norms = torch.addcmul(p.norms, u, dots + p.dots, value=-1)  # q − 2u∘A + u²∘g
+        return self.precision * per_mass * torch.addcmul(dots, per_mass, norms, value=-0.5)
 
 
 def _nearest(gram: Float[Tensor, "task query query"], count: int) -> Int[Tensor, "task query neighbour"]:
@@ -205,6 +219,8 @@ def _graph(nearest: Int[Tensor, "task query neighbour"], like: Tensor) -> Float[
 
 def _mixed(weights: Float[Tensor, " view"], values: Float[Tensor, "task view ..."]) -> Tensor:
     """Σ_j w_j values_j."""
+    if len(weights) == 1:
+        return values.squeeze(1)
     return torch.einsum("v,tv...->t...", weights, values)
 
 

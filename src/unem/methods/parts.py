@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from unem.classmodels.views import unit_rows
 from unem.errors import InputError
 from unem.task import PADDING, Prediction, Task
 
@@ -51,11 +52,8 @@ class Settings:
 
 def unit_length(task: Task) -> Task:
     """The task with features of Euclidean length 1; a feature that is zero stays zero."""
-
-    def unit(rows: Tensor) -> Tensor:
-        return normalize(rows, dim=-1)
-
-    return task.like(task.support_rows.map(unit), task.support_labels, task.query_rows.map(unit))
+    support, query = (rows.map(unit_rows, keep=True) for rows in (task.support_rows, task.query_rows))
+    return task.like(support, task.support_labels, query)
 
 
 def is_sample(task: Task) -> Float[Tensor, "task sample"]:
@@ -85,9 +83,11 @@ def predicted(task: Task, probabilities: Float[Tensor, "task query class"]) -> P
     return Prediction(probabilities.squeeze(0) if task.single else probabilities)
 
 
-def in_parts(task: Task, numbers_per_task: int, predict: Callable[[Task], Tensor]) -> Tensor:
+def in_parts(
+    task: Task, numbers_per_task: int, predict: Callable[[Task], Tensor], *, at_once: int | None = None
+) -> Tensor:
     """``predict`` on as many tasks at a time as memory is meant to hold."""
-    size = max(1, NUMBERS_AT_ONCE[task.device.type] // numbers_per_task)
+    size = max(1, (at_once or NUMBERS_AT_ONCE[task.device.type]) // numbers_per_task)
     return torch.cat([predict(task[i : i + size]) for i in range(0, len(task), size)])
 
 
