@@ -27,7 +27,7 @@ from unem.evaluation.evaluate import Evaluation, evaluate
 from unem.evaluation.metrics import CalibrationBins, interval95
 from unem.features.store import FeatureSet
 from unem.methods.base import Method, create_for
-from unem.methods.parts import squared_distances
+from unem.methods.parts import check_count, squared_distances
 from unem.sampling import Protocol
 from unem.task import Inputs, Prediction, Rows, Task
 
@@ -151,8 +151,9 @@ def task_quantiles(scores: Float[Tensor, "task query"], levels: Sequence[float])
 def strangeness(task: Task, *, neighbours: int = 3) -> Float[Tensor, "*task query"]:
     r"""How far a query is from every class of the support, and those like it are: ``½ d_n + ½ mean_{m ∈ N(n)} d_m``.
 
-    ``d_n = min_k ‖z_n − m_k‖² / v`` in the "root" view, m the class means of the support, v its pooled scatter within classes,
-    N(n) the nearest other queries: strangers seldom come alone. It does not look at the prediction, so it is the same for all methods.
+    ``d_n = min_k mean_views ‖z_n − m_k‖² / v`` in the views "unit" and "root", m the class means of the support, v its pooled scatter
+    within classes, N(n) the nearest other queries in the same distance: strangers seldom come alone. It does not look at the prediction, so it
+    is the same for all methods.
 
     Example:
         >>> support = torch.eye(3).repeat_interleave(2, 0) + 0.01 * torch.randn(6, 3)
@@ -160,16 +161,20 @@ def strangeness(task: Task, *, neighbours: int = 3) -> Float[Tensor, "*task quer
         >>> strangeness(Task(support, torch.tensor([0, 0, 1, 1, 2, 2]), query), neighbours=0).argmax().item()
         2
     """
-    support, query = VIEWS["root"](task)
+    check_count(at_least=0, neighbours=neighbours)
     shots = task.shots.to(task.dtype)
-    means = task.class_sums(Rows(support)) / shots.unsqueeze(-1)
-    spread = scatter(support, task.support_labels, means, shots, query)
-    far = squared_distances(query, means).amin(-1) / spread.unsqueeze(-1)
-    count = min(neighbours, task.num_queries - 1)
-    if count > 0:
-        between = squared_distances(query, query)
-        between.diagonal(dim1=-2, dim2=-1).fill_(torch.inf)
-        nearest = between.topk(count, -1, largest=False).indices
+    to_means, between = [], []
+    for view in ("unit", "root"):
+        support, query = VIEWS[view](task)
+        means = task.class_sums(Rows(support)) / shots.unsqueeze(-1)
+        spread = scatter(support, task.support_labels, means, shots, query).view(-1, 1, 1)
+        to_means.append(squared_distances(query, means) / spread)
+        between.append(squared_distances(query, query) / spread)
+    far = torch.stack(to_means).mean(0).amin(-1)
+    if count := min(neighbours, task.num_queries - 1):
+        apart = torch.stack(between).mean(0)
+        apart.diagonal(dim1=-2, dim2=-1).fill_(torch.inf)
+        nearest = apart.topk(count, -1, largest=False).indices
         far = 0.5 * far + 0.5 * far.gather(1, nearest.flatten(1)).view(nearest.shape).mean(-1)
     return far.squeeze(0) if task.single else far
 
