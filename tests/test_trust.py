@@ -380,6 +380,18 @@ def test_equal_seeds_calibrate_equally(toy, calibration):
     assert unem.calibrate("paddle", toy, PROTOCOL, tasks=300, seed=1) != calibration
 
 
+def test_temperature_thresholds_and_tests_see_different_tasks(toy, monkeypatch):
+    seeds = []
+
+    def recorded(*args, seed, **more):
+        seeds.append(seed)
+        return unem.evaluate(*args, seed=seed, **more)
+
+    monkeypatch.setattr("unem.trust.evaluate", recorded)
+    unem.calibrate("prototypes", toy, PROTOCOL, tasks=5, seed=3)
+    assert len({3, *seeds}) == 3
+
+
 def test_commands(tmp_path, toy):
     features, schedule, calibration = tmp_path / "toy.safetensors", tmp_path / "s.json", tmp_path / "c.json"
     toy.save(features)
