@@ -102,7 +102,8 @@ def test_features_info(features):
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["train"], ["eval"], ["demo"], ["bench"], ["methods"], ["presets"], ["features", "info"]]
+    "command",
+    [[], ["train"], ["eval"], ["calibrate"], ["demo"], ["bench"], ["methods"], ["presets"], ["features", "info"]],
 )
 def test_help_has_examples(command):
     done = run(*command, "--help")

@@ -27,10 +27,13 @@ from unem.sampling import Protocol, Sampler
 from unem.schedule import Schedule
 from unem.task import Prediction, Task
 from unem.training import Epoch, TrainingConfig, train
+from unem.trust import Calibrated, Calibration, assess, calibrate, strangeness
 from unem.unrolled import UNEM
 
 __all__ = [
     "UNEM",
+    "Calibrated",
+    "Calibration",
     "ClassModel",
     "Comparison",
     "Dirichlet",
@@ -56,6 +59,8 @@ __all__ = [
     "UnemWarning",
     "Validation",
     "__version__",
+    "assess",
+    "calibrate",
     "compare",
     "create",
     "evaluate",
@@ -66,6 +71,7 @@ __all__ = [
     "method_info",
     "preset",
     "register",
+    "strangeness",
     "train",
     "train_family",
     "tune",

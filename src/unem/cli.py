@@ -29,6 +29,7 @@ from unem.errors import InputError, UnemWarning
 from unem.family_training import FAMILIES
 from unem.features.store import SPLIT_SEPARATOR, FeatureSet
 from unem.methods import create_for
+from unem.trust import Assessment
 
 __all__ = ["app", "main"]
 
@@ -112,6 +113,10 @@ SupportSplit = Annotated[
     typer.Option(
         help="Split the support comes from, or several: train+val.  [default: the query's]", show_default=False
     ),
+]
+MethodSettings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="A setting of the method, NAME=VALUE; repeatable.", show_default=False),
 ]
 Tasks = Annotated[int, typer.Option(help="Number of tasks.")]
 Seed = Annotated[int, typer.Option(help="Names the tasks; the same seed gives the same tasks.")]
@@ -505,10 +510,14 @@ def evaluate(
     schedule: Annotated[
         str | None, typer.Option(help="Schedule file or preset, for the unem methods.", show_default=False)
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="A setting of the method, NAME=VALUE; repeatable.", show_default=False),
+    settings: MethodSettings = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(help="A file of `unem calibrate`: also say how it does here.", show_default=False),
     ] = None,
+    coverage: Annotated[
+        float, typer.Option(help="Share of the queries that the sets of the calibration should cover.")
+    ] = 0.9,
     labels: LabelsFile = None,
     shots: Shots = 5,
     effective_classes: EffectiveClasses = "5",
@@ -537,13 +546,15 @@ def evaluate(
     support, query = _pools(features, labels, support_split, query_split, default="test")
     protocol = _protocol(shots, effective_classes, queries, balance, overlap, query_classes, support)
     made = _make_method(method, schedule, settings or [], protocol, support.num_classes)
+    run: Callable[..., unem.Evaluation | Assessment] = functools.partial(unem.evaluate, made)
+    if calibration:
+        run = functools.partial(unem.assess, made, unem.Calibration.load(calibration), level=coverage)
     if json_file and json_file != "-":
         check_writable(json_file)
     device = _check_device(device)
     with _progress(quiet or json_file == "-") as progress:
         bar = progress.add_task(f"{made.name}: tasks", total=tasks)
-        result = unem.evaluate(
-            made,
+        result = run(
             support,
             protocol,
             query=query,
@@ -556,7 +567,18 @@ def evaluate(
     if json_file:
         _emit_json(result.row(per_task=per_task), json_file)
     if not quiet and json_file != "-":
-        out.print(_results_table([result], title=_title(result)))
+        evaluation = result.evaluation if isinstance(result, Assessment) else result
+        out.print(_results_table([evaluation], title=_title(evaluation)))
+        if isinstance(result, Assessment):
+            out.print(_assessed(result), highlight=False, soft_wrap=True)
+
+
+def _assessed(result: Assessment) -> str:
+    return (
+        f"calibrated: error {result.evaluation.calibration_error:.1f} % before, {result.calibration_error:.1f} % after\n"
+        f"{100 * result.level:g} % sets: {result.set_size:.2f} classes on average, they hold the true one for "
+        f"{result.coverage:.1f} ± {result.interval:.1f} % of the queries ({result.threshold_coverage:.1f} % if they may be empty)"
+    )
 
 
 def _make_method(
@@ -569,6 +591,73 @@ def _make_method(
             raise InputError(f"--schedule: {name} takes none; only the unem methods do")
         options["schedule"] = schedule
     return create_for(name, protocol, num_classes, **options)
+
+
+@app.command(
+    epilog="Example:  unem calibrate schedule.json features.npz --shots 5 -o calibration.json\n\n"
+    "Then:  unem eval features.npz --schedule schedule.json --calibration calibration.json"
+)
+@_command
+def calibrate(
+    method: Annotated[
+        str,
+        typer.Argument(
+            metavar="METHOD_OR_SCHEDULE", help="A method of `unem methods`, or the schedule file of a learned one."
+        ),
+    ],
+    features: FeaturesFile,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where the calibration goes (JSON).")],
+    settings: MethodSettings = None,
+    labels: LabelsFile = None,
+    shots: Shots = 5,
+    effective_classes: EffectiveClasses = "5",
+    queries: Queries = 75,
+    balance: Balance = "pooled",
+    overlap: Overlap = False,
+    query_classes: QueryClasses = None,
+    support_split: SupportSplit = None,
+    query_split: Annotated[
+        str | None, typer.Option(help="Split the queries come from.  [default: val]", show_default=False)
+    ] = None,
+    tasks: Annotated[int, typer.Option(help="Validation tasks.")] = 1000,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    quiet: Quiet = False,
+) -> None:
+    """Find what makes a method's probabilities true, and thresholds for sets that hold the true class as often as wished."""
+    check_writable(output)
+    support, query = _pools(features, labels, support_split, query_split, default="val")
+    protocol = _protocol(shots, effective_classes, queries, balance, overlap, query_classes, support)
+    made = _make_method(*_method_or_schedule(method), settings or [], protocol, support.num_classes)
+    with _progress(quiet) as progress:
+        bar = progress.add_task(f"{made.name}: tasks", total=tasks)
+        found = unem.calibrate(
+            made,
+            support,
+            protocol,
+            query=query,
+            tasks=tasks,
+            seed=seed,
+            device=_check_device(device),
+            progress=lambda done, total: progress.update(bar, completed=done, total=total),
+        )
+    _emit_json(found.to_dict(), str(output))
+    if not quiet:
+        out.print(
+            f"{made.name}: temperature {found.temperature:.3g}, {found.tasks} tasks for thresholds", highlight=False
+        )
+        out.print(f"calibration: {output}", highlight=False, soft_wrap=True)
+
+
+def _method_or_schedule(word: str) -> tuple[str, str | None]:
+    """A method's name and its schedule file; the file says whose it is."""
+    if not word.endswith(".json"):
+        return word, None
+    stored = read_json(word, "schedule")
+    if isinstance(stored, dict) and str(stored.get("format")).startswith("unem-family/"):
+        law = unem.ScheduleFamily.from_dict(stored, source=f"schedule {word!r}").law
+        return next(name for name, other in FAMILIES.items() if other.text == law.text), word
+    return f"unem-{unem.Schedule.from_dict(stored, source=f'schedule {word!r}').law or 'gaussian'}", word
 
 
 @app.command(

@@ -335,10 +335,12 @@ class Prediction:
     Attributes:
         probabilities: soft assignments u, ``[task, query, class]`` (``[query, class]`` for a single task).
         trace: per-layer record, when it was asked for.
+        temperature: what they were tempered with after the method gave them; 1 for what it gave.
     """
 
     probabilities: Float[Tensor, "*task query class"]
     trace: Any = None
+    temperature: float = 1.0
 
     @property
     def labels(self) -> Int[Tensor, "*task query"]:

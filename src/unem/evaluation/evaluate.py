@@ -21,6 +21,7 @@ from unem.graphs import GraphedMethod
 from unem.methods.base import Method, create_for
 from unem.resources import PeakMemory, tasks_per_batch
 from unem.sampling import Draw, Protocol
+from unem.task import Prediction, Task
 
 __all__ = ["Evaluation", "evaluate"]
 
@@ -85,6 +86,7 @@ def evaluate(
     device: torch.device | str = "cpu",
     batch_size: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    observe: Callable[[Task, Prediction, Tensor], None] | None = None,
 ) -> Evaluation:
     """Accuracy of a method over many tasks.
 
@@ -97,6 +99,7 @@ def evaluate(
         device: where it runs.
         batch_size: tasks handled at once; chosen from a memory budget when left out.
         progress: called with (tasks done, tasks in all).
+        observe: called with each batch of tasks, its prediction and the classes of its queries, outside the time that is measured.
 
     Example:
         >>> import torch, unem
@@ -125,8 +128,11 @@ def evaluate(
         for draw in _batches(source, tasks, batch_size):
             whole = len(draw.query_labels) == batch_size  # the last one is not worth recording
             with clock:
-                probabilities = (predictor if whole else method).predict(source.gather(draw)).probabilities
-            confidence, predicted = probabilities.max(-1)
+                task = source.gather(draw)
+                prediction = (predictor if whole else method).predict(task)
+            if observe:
+                observe(task, prediction, draw.query_labels)
+            confidence, predicted = prediction.probabilities.max(-1)
             hits = predicted == draw.query_labels
             bins.add(confidence, hits)
             correct.append(hits.double().mean(1))
