@@ -29,7 +29,7 @@ from unem.features.store import FeatureSet
 from unem.methods.base import Method, create_for
 from unem.methods.parts import check_count, squared_distances
 from unem.sampling import Protocol
-from unem.task import Inputs, Prediction, Rows, Task
+from unem.task import Inputs, Prediction, Task
 
 __all__ = [
     "Assessment",
@@ -165,11 +165,10 @@ def strangeness(task: Task, *, neighbours: int = 3) -> Float[Tensor, "*task quer
     shots = task.shots.to(task.dtype)
     to_means, between = [], []
     for view in ("unit", "root"):
-        support, query = VIEWS[view](task)
-        means = task.class_sums(Rows(support)) / shots.unsqueeze(-1)
-        spread = scatter(support, task.support_labels, means, shots, query).view(-1, 1, 1)
-        to_means.append(squared_distances(query, means) / spread)
-        between.append(squared_distances(query, query) / spread)
+        seen = VIEWS[view](task)
+        spread = scatter(seen, shots, seen.query @ seen.sums.mT).view(-1, 1, 1)
+        to_means.append(squared_distances(seen.query, seen.sums / shots.unsqueeze(-1)) / spread)
+        between.append(squared_distances(seen.query, seen.query) / spread)
     far = torch.stack(to_means).mean(0).amin(-1)
     if count := min(neighbours, task.num_queries - 1):
         apart = torch.stack(between).mean(0)
