@@ -15,6 +15,7 @@ from unem.task import Rows
 SCHEDULES = {
     "unem-plus": some_family()[1],
     "unem-joint": some_family(FAMILIES["unem-joint"])[1],
+    "zero-shot-unem-joint": some_family(FAMILIES["zero-shot-unem-joint"])[1],
     "unem-gaussian": unem.Schedule((1.0, 3.0, 2.0), (1.5, 1.0, 0.8), 1.2),
     "unem-dirichlet": unem.Schedule((1.0, 3.0, 2.0), (1.5, 1.0, 0.8), 25.0),
 }

@@ -48,6 +48,7 @@ OUTSIDE = {
     "unem-dirichlet": "outside.test_unem_is_its_layers_written_out",  # and the published outputs, where they are at hand
     "unem-gaussian": "outside.test_unem_is_its_layers_written_out",
     "unem-joint": "plus.test_text_adds_its_similarity_in_every_layer",  # and each ingredient there, written out
+    "zero-shot-unem-joint": "plus.test_without_support_the_text_decides_first",
     "unem-plus": "plus.test_leave_one_out_leaves_one_out",
     "zero-shot": "outside.test_zero_shot_is_a_softmax_of_cosines",
     "zero-shot-em-dirichlet": "clip.test_zero_shot_family",

@@ -16,7 +16,7 @@ import unem
 from test_cli import run
 from unem.classmodels.views import VIEWS, scatter
 from unem.family import CANDIDATES, Gate, ScheduleFamily, candidates, gate_inputs, position
-from unem.family_training import FAMILIES, IMITATION, GateExamples, fit_gate, start_values
+from unem.family_training import FAMILIES, IMITATION, RIDGE, GateExamples, fit_gate, start_values
 from unem.gem import iterate
 from unem.methods.plus import FamilyMethod
 from unem.unrolled import UnrolledFamily
@@ -291,7 +291,7 @@ def test_what_a_method_needs():
     _, family = some_family()
     with pytest.raises(unem.InputError, match="unem-plus needs one"):
         unem.create("unem-plus")
-    with pytest.raises(unem.InputError, match="learned without text; not for unem-joint"):
+    with pytest.raises(unem.InputError, match="learned for unem-plus, not for unem-joint"):
         unem.create("unem-joint", schedule=family)
     with pytest.raises(unem.InputError, match="no gate"):
         unem.create("unem-plus", schedule=some_family()[0].family())
@@ -317,7 +317,7 @@ def test_gate_is_logistic_regression():
     gate = fit_gate([GateExamples(x, same, torch.eye(2, dtype=torch.float64)[y], same[:, 0, 0])])
     standard = (x - x.mean(0)) / x.std(0)
     # The sum over both classes of ridge·‖w‖² is half of it for their difference.
-    theirs = LogisticRegression(C=IMITATION / (300 * 1e-4), tol=1e-10, max_iter=1000).fit(standard.numpy(), y.numpy())
+    theirs = LogisticRegression(C=IMITATION / (300 * RIDGE), tol=1e-10, max_iter=1000).fit(standard.numpy(), y.numpy())
     w = torch.tensor(gate.weights)
     np.testing.assert_allclose((w[1] - w[0]).numpy(), theirs.coef_[0], rtol=2e-2)
 
@@ -344,6 +344,96 @@ def test_positions():
     assert position(5, 75, 40) == (1.0, *(0.0,) * 7)
     assert candidates(10) == (1, 2, 3, 5, 8, 10, 10, 10)
     assert candidates(100)[-1] == 100
+
+
+# -- batches, one after another and in blocks; no support -------------------------------------------------------------------
+
+
+def test_what_a_batch_leaves_stands_beside_the_support():
+    """Queries that were assigned for certain are as good as samples of the support, seen from where the support was."""
+    task = random_task(tasks=1, queries=8)
+    law = unem.GaussianPlus(neighbours=0)
+    hard = torch.eye(4, dtype=torch.float64)[torch.arange(8) % 4].unsqueeze(0)
+    left = law.carried(task, hard)
+    later = random_task(tasks=1, queries=5, seed=1).query
+    batch = unem.Task(task.support, task.support_labels, later)
+    found = law.prepare(batch, carried=left)
+    plain = law.prepare(batch)
+    shots, labels = task.shots[0, 0].item(), task.support_labels[0]
+    assert torch.equal(found.shots, plain.shots + 2)
+    assert torch.equal(found.earlier, torch.full((1, 4), 2.0, dtype=torch.float64))
+    for view, name in enumerate(law.views):
+        support, query = (torch.tensor(x) for x in written_out(name, task))
+        now = torch.tensor(written_out(name, batch)[1])
+        sums = torch.stack([support[labels == k].sum(0) + query[k::4].sum(0) for k in range(4)])
+        means = torch.stack([support[labels == k].mean(0) for k in range(4)])
+        spread = (support - means[labels]).square().sum() / (4 * (shots - 1))
+        torch.testing.assert_close(found.crosses[0, view], now @ sums.T / spread)
+        torch.testing.assert_close(found.norms[0, view], sums.square().sum(-1) / spread)
+
+
+def test_a_stream_without_memory_is_one_batch_after_another():
+    _, family = some_family()
+    method = FamilyMethod("unem-plus", family)
+    task = random_task(tasks=1, queries=20)
+    stream = unem.Stream(method, task.support[0], task.support_labels[0], memory=0.0)
+    for part in (slice(0, 12), slice(12, 20)):
+        alone = method.predict(unem.Task(task.support[0], task.support_labels[0], task.query[0, part]))
+        assert torch.equal(stream.predict(task.query[0, part]).probabilities, alone.probabilities)
+    assert stream.seen == 0
+
+
+def test_a_stream_does_not_depend_on_the_order_within_a_batch():
+    _, family = some_family()
+    method = FamilyMethod("unem-plus", family)
+    task = random_task(tasks=1, queries=20)
+    order = torch.randperm(12, generator=torch.Generator().manual_seed(0))
+    results = []
+    for first in (task.query[0, :12], task.query[0, :12][order]):
+        stream = unem.Stream(method, task.support[0], task.support_labels[0])
+        stream.predict(first)
+        results.append(stream.predict(task.query[0, 12:]).probabilities)
+        assert stream.seen == pytest.approx(20)
+    torch.testing.assert_close(*results, rtol=0, atol=1e-9)
+    assert not torch.allclose(results[0], method.predict(task.of_queries(slice(12, None))).probabilities)
+
+
+def test_streams_refuse():
+    _, family = some_family()
+    task = random_task(tasks=1)
+    with pytest.raises(unem.InputError, match="memory: expected a number from 0 to 1, got 2"):
+        unem.Stream(FamilyMethod("unem-plus", family), task.support[0], task.support_labels[0], memory=2)
+    with pytest.raises(unem.InputError, match="method: expected unem-plus or unem-joint"):
+        unem.Stream(unem.create("prototypes"), task.support[0], task.support_labels[0])
+    stream = unem.Stream(FamilyMethod("unem-plus", family), task.support[0], task.support_labels[0])
+    with pytest.raises(unem.InputError, match="query"):
+        stream.predict(torch.full((3, 6), torch.nan, dtype=torch.float64))
+    assert stream.seen == 0  # a bad batch leaves nothing
+
+
+def test_very_many_queries_are_classified_in_blocks(monkeypatch):
+    _, family = some_family()
+    method = FamilyMethod("unem-plus", family, 4)
+    task = random_task(queries=90)
+    whole = method.predict(task)
+    monkeypatch.setattr("unem.methods.plus.AT_ONCE", 32)
+    blocks = method.predict(task)
+    assert blocks.probabilities.shape == whole.probabilities.shape
+    torch.testing.assert_close(blocks.probabilities.sum(-1), torch.ones(2, 90, dtype=torch.float64))
+    assert (blocks.labels == whole.labels).double().mean() > 0.9
+
+
+def test_without_support_the_text_decides_first():
+    law = FAMILIES["zero-shot-unem-joint"]
+    _, family = some_family(law)
+    method = FamilyMethod("zero-shot-unem-joint", family)
+    task, other = random_task(text=True), random_task(text=True, seed=1)
+    same = unem.Task(other.support, task.support_labels, task.query, text=task.text)
+    assert torch.equal(method.predict(task).probabilities, method.predict(same).probabilities)
+    single = random_task(text=True, queries=1, tasks=6)
+    assert torch.equal(method.predict(single).labels, (single.query @ single.text.mT).argmax(-1))
+    with pytest.raises(unem.InputError, match="support: without it"):
+        unem.GaussianPlus(support=False)
 
 
 # -- learning -------------------------------------------------------------------------------------------------------------

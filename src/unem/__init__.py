@@ -22,9 +22,10 @@ from unem.features import FeatureSet
 from unem.gem import Trace, gem
 from unem.graphs import GraphedMethod
 from unem.methods import GEMMethod, Method, create, list_methods, method_info, register
-from unem.presets import list_presets, load_schedule, preset
+from unem.presets import list_presets, load_family, load_schedule, preset
 from unem.sampling import Protocol, Sampler
 from unem.schedule import Schedule
+from unem.stream import Stream
 from unem.task import Prediction, Task
 from unem.training import Epoch, TrainingConfig, train
 from unem.trust import Calibrated, Calibration, assess, calibrate, strangeness
@@ -52,6 +53,7 @@ __all__ = [
     "Sampler",
     "Schedule",
     "ScheduleFamily",
+    "Stream",
     "Task",
     "Trace",
     "TrainingConfig",
@@ -67,6 +69,7 @@ __all__ = [
     "gem",
     "list_methods",
     "list_presets",
+    "load_family",
     "load_schedule",
     "method_info",
     "preset",

@@ -964,7 +964,7 @@ def presets(
     pattern: Annotated[str, typer.Argument(help="Glob, or a whole name to see its numbers.")] = "*",
     as_json: AsJson = False,
 ) -> None:
-    """List the schedules that come with the library: the published learned ones, with their citation."""
+    """List the schedules that come with the library: the published learned ones, with their citation, and those of unem-plus and unem-joint."""
     found = unem.list_presets(pattern)
     if not found:
         raise InputError(f"PATTERN: no preset matches {pattern!r}")
@@ -973,14 +973,19 @@ def presets(
         return
     if len(found) == 1:
         (name, schedule), *_ = found.items()
-        out.print(_schedule_table(schedule, 75, title=name))
-        for key in ("note", "citation"):
+        shown = schedule.at(5, 75, 50) if isinstance(schedule, unem.ScheduleFamily) else schedule
+        title = name if shown is schedule else f"{name}, for 5 effective classes of 50, 75 queries"
+        out.print(_schedule_table(shown, 75, title=title))
+        for key in ("note", "citation", "trained_on"):
             if key in schedule.provenance:
                 out.print(f"{key}: {schedule.provenance[key]}", highlight=False, markup=False)
         return
     table = Table("preset", "law", "layers", "T_z")
     for name, schedule in found.items():
-        table.add_row(name, schedule.law, str(schedule.layers), f"{schedule.feature_scale:.3g}")
+        if isinstance(schedule, unem.ScheduleFamily):
+            table.add_row(name, schedule.law.name, str(schedule.layers), "family")
+        else:
+            table.add_row(name, schedule.law, str(schedule.layers), f"{schedule.feature_scale:.3g}")
     out.print(table)
 
 

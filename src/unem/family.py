@@ -53,7 +53,7 @@ def candidates(num_classes: int) -> tuple[int, ...]:
     return (*(min(k, num_classes) for k in CANDIDATES), num_classes)
 
 
-def graph_size(effective_classes: int, queries: int, largest: int) -> int:
+def graph_size(effective_classes: int, queries: float, largest: int) -> int:
     """Neighbours of a query: no more than would be of its own class, two thirds of Q/k."""
     return min(largest, max(1, round(queries / (1.5 * effective_classes)))) if largest else 0
 
@@ -151,7 +151,7 @@ class ScheduleFamily:
     def looks_at_shots(self) -> bool:
         return self.coordinates == ANY_SHOTS
 
-    def at(self, effective_classes: int, queries: int, num_classes: int, shots: float = 5.0) -> Schedule:
+    def at(self, effective_classes: int, queries: float, num_classes: float, shots: float = 5.0) -> Schedule:
         """The schedule for k effective classes of K, Q queries and some shots."""
         sizes = self.within(queries=queries, num_classes=num_classes, shots=shots)
         here = position(effective_classes, **sizes)[: self.coordinates]
@@ -164,6 +164,11 @@ class ScheduleFamily:
             layers=self.layers,
             law=self.law.name,
         )
+
+    @property
+    def method(self) -> str:
+        """The method it is for."""
+        return ("unem-joint" if self.law.support else "zero-shot-unem-joint") if self.law.text else "unem-plus"
 
     def within(self, **sizes: float) -> dict[str, float]:
         """Q, K and shots, no further out than it was learned with."""
@@ -180,6 +185,7 @@ class ScheduleFamily:
                 "neighbours": law.neighbours,
                 "leave_one_out": law.leave_one_out,
                 "text": law.text,
+                "support": law.support,
             },
             "layers": self.layers,
             "values": {name: [list(row) for row in rows] for name, rows in self.values.items()},

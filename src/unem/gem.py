@@ -118,13 +118,14 @@ def iterate(
 
     Differentiable in β, T and whatever the statistics depend on.
     """
-    assignments, parameters, side = law.start(statistics), None, law.side(statistics)
+    assignments, parameters = law.start(statistics), None
+    side, earlier = law.side(statistics), law.earlier(statistics)
     assigned = None if assignments is None else assignments.sum(1)
     for layer, (beta, temperature) in enumerate(zip(class_balances, temperatures, strict=True)):
         parameters = law.m_step(statistics, assignments, assigned, parameters)
         log_prior = None
         if assignments is not None and assigned is not None:  # without assignments π is uniform, and cancels
-            log_prior = beta * _log_proportions(law, assignments, assigned)
+            log_prior = beta * _log_proportions(law, assignments, assigned, earlier)
         if side is not None:
             said = text_weights[layer] * side
             log_prior = said if log_prior is None else said + log_prior
@@ -137,18 +138,20 @@ def iterate(
 
 
 def _log_proportions(
-    law: ClassModel, assignments: Tensor, assigned: Tensor
+    law: ClassModel, assignments: Tensor, assigned: Tensor, earlier: Tensor | None
 ) -> Float[
     Tensor,
     (
         task  # query class
     ),
 ]:
-    """ln(π + ε), of all queries or, for each of them, of all the others."""
-    queries = assignments.shape[1]
+    """ln(π + ε), of all queries or, for each of them, of all the others; those of earlier batches are among the others."""
+    queries: float | Tensor = assignments.shape[1]
     others = assigned.unsqueeze(1)
     if law.leave_one_out:
-        others, queries = (others - assignments).clamp_min(0), max(queries - 1, 1)
+        others, queries = (others - assignments).clamp_min(0), max(assignments.shape[1] - 1, 1)
+    if earlier is not None:
+        others, queries = others + earlier.unsqueeze(1), queries + earlier.sum(-1).view(-1, 1, 1)
     return torch.log(others / queries + law.proportion_floor)
 
 

@@ -295,6 +295,12 @@ class Task:
             index = slice(index % len(self), index % len(self) + 1)
         return self.like(self.support_rows[index], self.support_labels[index], self.query_rows[index])
 
+    def of_queries(self, index: slice) -> Task:
+        """The same tasks with some of their queries."""
+        rows = self.query_rows
+        query = Rows(rows.table[:, index]) if rows.index is None else rows.at(rows.index[:, index])
+        return self.like(self.support_rows, self.support_labels, query)
+
     @staticmethod
     def stack(tasks: Sequence[Task]) -> Task:
         """One batch from tasks with the same classes, queries and features; unequal supports are padded.

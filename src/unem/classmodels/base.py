@@ -112,6 +112,10 @@ class ClassModel(ABC):
         """What else speaks for a class, such as similarity to its text; each layer adds it, times the layer's text weight."""
         return None
 
+    def earlier(self, statistics: Any) -> Float[Tensor, "task class"] | None:
+        """Queries of earlier batches that were assigned to each class; they count for the proportions."""
+        return None
+
     def query_parts(self, statistics: Any) -> Sequence[slice]:
         """How the queries are cut for :meth:`log_prob` so that memory stays flat; not at all unless a law says so."""
         return (ALL,)

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from unem.classmodels.base import ALL, ClassModel, Scale, Statistics
 from unem.classmodels.gaussian import GramParameters, GramStatistics
-from unem.classmodels.views import VIEWS, scatter
+from unem.classmodels.views import VIEWS, Seen, alone, scatter
 from unem.errors import InputError
 from unem.task import Inputs, Task
 
-__all__ = ["GaussianPlus"]
+__all__ = ["Carried", "GaussianPlus"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,9 @@ class GaussianPlus(ClassModel):
     * **leave_one_out**: a query is judged by means and proportions that it had no part in:
       ``A' = A − u∘g``, ``D' = D − u``, ``q' = q − 2u∘A + u²∘g`` with g the diagonal of G, ``π'_nk = (σ_k − u_nk)/(Q−1)``.
     * **text**: each layer adds ``γ_ℓ cos(z_n, t_k)`` to the logits.
+    * **support**: without it a class starts as one sample at the mean of the queries, and the text alone tells classes apart at first.
+
+    Batches may come one after another: what :meth:`carried` makes of one goes into :meth:`prepare` of the next.
 
     With ``views=("plain",)`` and all else off it is :class:`unem.Gaussian`.
 
@@ -48,6 +51,7 @@ class GaussianPlus(ClassModel):
     neighbours: int = 10
     leave_one_out: bool = True
     text: bool = False
+    support: bool = True
     proportion_floor: float = 1e-6
     name: ClassVar[str] = "gaussian-plus"
     numbers: ClassVar[tuple[str, ...]] = ("feature_scale", "view_weights", "propagation", "neighbours")
@@ -58,6 +62,8 @@ class GaussianPlus(ClassModel):
         unknown = [v for v in self.views if v not in VIEWS]
         if unknown or not self.views:
             raise InputError(f"views: expected some of {', '.join(VIEWS)}, got {unknown[0] if unknown else 'none'!r}")
+        if not self.support and ("plain" in self.views or not self.text):
+            raise InputError("support: without it a law needs text, and the views unit or root")
         if self.neighbours < 0:
             raise InputError(f"neighbours: expected a whole number of at least 0, got {self.neighbours!r}")
 
@@ -65,33 +71,52 @@ class GaussianPlus(ClassModel):
     def inputs(self) -> Inputs:  # type: ignore[override]
         return "image+text" if self.text else "features"
 
-    def prepare(self, task: Task, *, trace: bool = False) -> ViewStatistics:
+    def prepare(self, task: Task, *, trace: bool = False, carried: Carried | None = None) -> ViewStatistics:
+        """Statistics of the task; with ``carried``, queries of earlier batches stand beside the support."""
         if trace:
             raise InputError("trace: the objective of the paper is that of the plain laws; this one has no trace")
-        shots = task.shots.to(task.dtype)
+        shots = task.shots.to(task.dtype) if self.support else task.query.new_ones(len(task), task.num_classes)
         grams, crosses, norms = [], [], []
-        for name in self.views:
-            seen = VIEWS[name](task)
+        for view, name in enumerate(self.views):
+            seen = self._seen(name, task)
             cross, weight = seen.query @ seen.sums.mT, torch.ones_like(shots[:, 0])
-            if self.scatter_scale:
+            if self.scatter_scale and self.support:
                 some_single = task.even_shots is None or task.even_shots == 1
                 weight = scatter(seen, shots, cross, some_single=some_single).reciprocal()
+            sums = seen.sums
+            if carried is not None:
+                sums = sums + carried.sums[view]
+                cross = seen.query @ sums.mT
             grams.append(weight.view(-1, 1, 1) * (seen.query @ seen.query.mT))
             crosses.append(weight.view(-1, 1, 1) * cross)
-            norms.append(weight.view(-1, 1) * seen.sums.square().sum(-1))
+            norms.append(weight.view(-1, 1) * sums.square().sum(-1))
         nearest = _nearest(grams[0], self.neighbours) if self.neighbours else None
         text = None
         if self.text:
             assert task.text is not None
             text = task.query @ task.text.to(task.dtype).mT
         return ViewStatistics(
-            shots=shots,
+            shots=shots if carried is None else shots + carried.mass,
+            earlier=None if carried is None else carried.mass,
             grams=torch.stack(grams, 1),
             crosses=torch.stack(crosses, 1),
             norms=torch.stack(norms, 1),
             nearest=nearest,
             text=text,
         )
+
+    def _seen(self, name: str, task: Task) -> Seen:
+        return VIEWS[name](task) if self.support else alone(name, task)
+
+    def carried(self, task: Task, assignments: Float[Tensor, "task query class"]) -> Carried:
+        """What the queries of a batch leave to the next: their mass and sums in each class, which add up.
+
+        The views are those of the support, so that they are the same in all batches.
+        """
+        if not self.support:
+            raise InputError("support: without it the views change from batch to batch, and nothing can be carried on")
+        sums = (assignments.mT @ self._seen(name, task).query for name in self.views)
+        return Carried(assignments.sum(1), tuple(sums))
 
     def propagated(self, statistics: ViewStatistics, neighbours: int) -> ViewStatistics:
         """What propagation over so many neighbours needs; :meth:`scaled` asks for it, and may be given it, when f is still to come.
@@ -142,6 +167,7 @@ class GaussianPlus(ClassModel):
             cross=cross,
             precision=feature_scale * feature_scale,
             text=s.text,
+            earlier=s.earlier,
             leave_one_out=self.leave_one_out,
         )
 
@@ -159,8 +185,27 @@ class GaussianPlus(ClassModel):
     def side(self, statistics: PlusStatistics) -> Tensor | None:
         return statistics.text
 
+    def earlier(self, statistics: PlusStatistics) -> Tensor | None:
+        return statistics.earlier
+
     def negative_log_likelihood(self, statistics: Any, parameters: Any, assignments: Tensor) -> Tensor:
         raise NotImplementedError  # prepare refuses a trace
+
+
+@dataclass(frozen=True)
+class Carried:
+    """Queries of earlier batches, summed by class; batches add up, and can be taken away again."""
+
+    mass: Float[Tensor, "task class"]
+    sums: tuple[Float[Tensor, "task class feature"], ...]
+    """In each view."""
+
+    def plus(self, other: Carried | None, weight: float = 1.0) -> Carried:
+        """The sum of both, the other one times ``weight``."""
+        if other is None:
+            return self
+        pairs = zip(self.sums, other.sums, strict=True)
+        return Carried(self.mass + weight * other.mass, tuple(a + weight * b for a, b in pairs))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,6 +218,8 @@ class ViewStatistics(Statistics):
     norms: Float[Tensor, "task view class"]
     nearest: Int[Tensor, "task query neighbour"] | None
     text: Float[Tensor, "task query class"] | None
+    earlier: Float[Tensor, "task class"] | None = None
+    """Queries of earlier batches, by class."""
     neighbours: int = 0
     """Of the graph that the rest is for; 0 before :meth:`GaussianPlus.propagated`."""
     once: Float[Tensor, "task view query query"] | None = None
@@ -189,6 +236,7 @@ _OF_VIEWS = ("grams", "crosses", "norms", "once", "twice", "crosses_once")
 @dataclass(frozen=True, kw_only=True)
 class PlusStatistics(GramStatistics):
     text: Float[Tensor, "task query class"] | None = None
+    earlier: Float[Tensor, "task class"] | None = None
     leave_one_out: bool = True
 
     def log_prob(self, parameters: GramParameters, part: slice) -> Tensor:

@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 
 from unem.task import PADDING, Rows, Task
 
-__all__ = ["VIEWS", "Seen", "plain", "root", "scatter", "unit"]
+__all__ = ["VIEWS", "Seen", "alone", "plain", "root", "scatter", "unit"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,14 @@ def unit(task: Task) -> Seen:
 def root(task: Task) -> Seen:
     """The same after ``z ← sign(z) √|z|``, which tames the few large channels of features behind a ReLU."""
     return _directions(task, root_rows)
+
+
+def alone(name: str, task: Task) -> Seen:
+    """Without the support, directions are seen from the mean of the queries; a class has nothing in it yet."""
+    rows = task.query_rows.map(ROWS[name], keep=True).gathered()
+    centre = rows.mean(1, keepdim=True)
+    sums = rows.new_zeros(len(task), task.num_classes, rows.shape[2])
+    return Seen(normalize(rows - centre, dim=-1), sums, sums.new_zeros(len(task)), centre)
 
 
 def unit_rows(rows: Tensor) -> Tensor:
@@ -89,6 +97,7 @@ def _inverse_distances(
     return squared.masked_fill(rounding, 1.0).rsqrt().masked_fill(rounding, 0.0)
 
 
+ROWS: Mapping[str, Callable[[Tensor], Tensor]] = {"unit": unit_rows, "root": root_rows}
 VIEWS: Mapping[str, Callable[[Task], Seen]] = {"plain": plain, "unit": unit, "root": root}
 
 

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from unem.classmodels.plus import GaussianPlus, PlusStatistics
+from unem.classmodels.plus import Carried, GaussianPlus, PlusStatistics
 from unem.errors import InputError
-from unem.family import ScheduleFamily, candidates, relative, summaries
+from unem.family import ScheduleFamily, candidates, graph_size, relative, summaries
 from unem.gem import iterate
 from unem.methods.base import register
 from unem.methods.parts import in_parts, predicted
+from unem.presets import load_family
 from unem.schedule import Schedule
 from unem.task import PADDING, Inputs, Prediction, Task
 
 __all__ = ["FamilyMethod"]
 
+AT_ONCE = 1024  # queries of one Gram matrix; more are classified in blocks
 IN_CACHE = {"cpu": 1 << 22}  # numbers of a part; where parts leave the caches they take half as long again
 
 
@@ -51,37 +53,68 @@ class FamilyMethod:
         return {"schedule": self.family.to_dict(), "effective_classes": self.effective_classes}
 
     def predict(self, task: Task) -> Prediction:
-        law, queries = self.family.law, task.num_queries
-        numbers = (len(law.views) + 3) * queries * (queries + task.num_classes) + 12 * queries * task.num_classes
-        numbers += task.support_labels.shape[1] * task.num_features
         with torch.no_grad():
-            return predicted(
-                task,
-                _by_shots(
-                    self.family,
-                    task,
-                    lambda t, s: in_parts(
-                        t, numbers, lambda part: self._probabilities(part, s), at_once=IN_CACHE.get(task.device.type)
-                    ),
-                ),
-            )
+            if task.num_queries > AT_ONCE and self.family.law.support:
+                return predicted(task, self._in_blocks(task))
+            return predicted(task, self._probabilities(task))
 
-    def _probabilities(self, task: Task, shots: float) -> Tensor:
-        law = self.family.law
-        statistics = law.mixed(law.prepare(task), self.family.view_weights)
+    def predict_after(self, task: Task, carried: Carried | None) -> tuple[Prediction, Carried]:
+        """Classify a batch of queries with what earlier ones left, and what this one leaves; see :class:`unem.Stream`."""
+        with torch.no_grad():
+            u = self._probabilities(task, carried)
+            left = self.family.law.carried(task, u)
+        return predicted(task, u), left
+
+    def _in_blocks(self, task: Task) -> Tensor:
+        """Very many queries: Gram matrices of blocks; twice, so that in the end each block has seen all others."""
+        law, count = self.family.law, -(-task.num_queries // AT_ONCE)
+        blocks = [task.of_queries(slice(b, None, count)) for b in range(count)]
+        left: list[Carried] = []
+        total: Carried | None = None
+        for block in blocks:
+            left.append(law.carried(block, self._probabilities(block, total)))
+            total = left[-1].plus(total)
+        assert total is not None
+        out = task.query.new_empty(len(task), task.num_queries, task.num_classes)
+        for b, block in enumerate(blocks):
+            out[:, b::count] = self._probabilities(block, total.plus(left[b], -1.0))
+        return out
+
+    def _probabilities(self, task: Task, carried: Carried | None = None) -> Tensor:
+        law, queries, classes = self.family.law, task.num_queries, task.num_classes
+        numbers = (len(law.views) + 3) * queries * (queries + classes) + 12 * queries * classes
+        numbers += task.support_labels.shape[1] * task.num_features
+        if carried is not None:  # its tasks are not cut into parts
+            return _by_shots(self.family, task, lambda some, shots: self._average(some, shots, carried))
+
+        def in_cache(some: Task, shots: float) -> Tensor:
+            at_once = IN_CACHE.get(task.device.type)
+            return in_parts(some, numbers, lambda part: self._average(part, shots, None), at_once=at_once)
+
+        return _by_shots(self.family, task, in_cache)
+
+    def _average(self, task: Task, shots: float, carried: Carried | None) -> Tensor:
+        """With k known, one run of the loop; else the average over the candidates."""
+        family, law = self.family, self.family.law
+        queries = task.num_queries + (0 if carried is None else round(float(carried.mass.sum(1).mean())))
+        sizes = {"queries": queries, "num_classes": task.num_classes, "shots": shots}
+        statistics = law.mixed(law.prepare(task, carried=carried), family.view_weights)
+
+        def schedule(k: int) -> Schedule:
+            near = graph_size(k, task.num_queries, law.neighbours)  # the graph is that of this batch alone
+            return replace(family.at(k, **sizes), neighbours=near)
+
         if self._told is not None:
-            hint = min(self._told, task.num_classes)
-            return run(law, statistics, self.family.at(hint, task.num_queries, task.num_classes, shots))[0]
-        assert self.family.gate is not None
+            return run(law, statistics, schedule(min(self._told, task.num_classes)))[0]
+        assert family.gate is not None
         outcomes, seen = [], []
         for k in candidates(task.num_classes):
-            schedule = self.family.at(k, task.num_queries, task.num_classes, shots)
-            statistics = law.propagated(statistics, schedule.neighbours)  # most candidates share a graph
-            u, scaled = run(law, statistics, schedule)
+            now = schedule(k)
+            statistics = law.propagated(statistics, now.neighbours)  # most candidates share a graph
+            u, scaled = run(law, statistics, now)
             outcomes.append(u)
             seen.append(summaries(law, scaled, u))
-        sizes = self.family.within(queries=task.num_queries, num_classes=task.num_classes, shots=shots)
-        log_weights = self.family.gate.log_weights(relative(torch.stack(seen, 1)), **sizes)
+        log_weights = family.gate.log_weights(relative(torch.stack(seen, 1)), **family.within(**sizes))
         return torch.einsum("tc,tcqk->tqk", log_weights.exp(), torch.stack(outcomes, 1))
 
 
@@ -109,6 +142,13 @@ def run(law: GaussianPlus, statistics: Any, schedule: Schedule) -> tuple[Tensor,
 
 _REFERENCE = "this library, after L. Zhou et al., UNEM, CVPR 2025"
 
+SHIPPED = {
+    "unem-plus": "unem-plus/any",
+    "unem-joint": "unem-joint/clip",
+    "zero-shot-unem-joint": "zero-shot-unem-joint/clip",
+}
+"""What is used where no schedule is given."""
+
 FamilyLike = ScheduleFamily | str | os.PathLike[str]
 
 
@@ -124,12 +164,15 @@ def unem_joint(*, schedule: FamilyLike | None = None, effective_classes: int | N
     return _made("unem-joint", schedule, effective_classes)
 
 
+@register("zero-shot-unem-joint", reference=_REFERENCE, inputs="image+text", learned=True)
+def zero_shot_unem_joint(*, schedule: FamilyLike | None = None, effective_classes: int | None = None) -> FamilyMethod:
+    r"""UNEM-joint without support: classes start from their texts alone."""
+    return _made("zero-shot-unem-joint", schedule, effective_classes)
+
+
 def _made(name: str, schedule: FamilyLike | None, effective_classes: int | None) -> FamilyMethod:
-    if schedule is None:
-        raise InputError(
-            f"schedule: {name} needs one: learn it with `unem train --method {name}`, or compare with `--tune`"
-        )
-    family = schedule if isinstance(schedule, ScheduleFamily) else ScheduleFamily.load(schedule)
-    if family.law.text != (name == "unem-joint"):
-        raise InputError(f"schedule: it was learned {'with' if family.law.text else 'without'} text; not for {name}")
+    source = SHIPPED[name] if schedule is None else schedule
+    family = source if isinstance(source, ScheduleFamily) else load_family(source)
+    if family.method != name:
+        raise InputError(f"schedule: it was learned for {family.method}, not for {name}")
     return FamilyMethod(name, family, effective_classes)

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from unem.errors import InputError
+from unem.family import ScheduleFamily
 from unem.schedule import Schedule
 
-__all__ = ["list_presets", "load_schedule", "preset"]
+__all__ = ["list_presets", "load_family", "load_schedule", "preset"]
 
 
 @cache
@@ -30,14 +31,29 @@ def _as_schedule(record: dict[str, Any], citation: str) -> Schedule:
     )
 
 
-def list_presets(pattern: str = "*") -> dict[str, Schedule]:
-    """Presets by name, those that match a glob.
+@cache
+def _families() -> dict[str, ScheduleFamily]:
+    """One file each, so that a new one is a file and nothing else."""
+    found = {}
+    for file in files("unem.presets").joinpath("families").iterdir():
+        name = file.name.removesuffix(".json").replace("--", "/")
+        value = json.loads(file.read_text(encoding="utf-8"))
+        value["provenance"] = {"preset": name, **value["provenance"]}
+        found[name] = ScheduleFamily.from_dict(value, source=f"preset {name!r}")
+    return found
+
+
+def list_presets(pattern: str = "*") -> dict[str, Schedule | ScheduleFamily]:
+    """Presets by name, those that match a glob: published schedules, and families that were learned with this library.
 
     Example:
         >>> list(list_presets("unem-gaussian/mini-imagenet/resnet18/*"))[:2]
         ['unem-gaussian/mini-imagenet/resnet18/1-shot', 'unem-gaussian/mini-imagenet/resnet18/10-shot']
+        >>> list(list_presets("unem-joint/*"))
+        ['unem-joint/clip']
     """
-    return {name: _published()[name] for name in sorted(_published()) if fnmatch.fnmatch(name, pattern)}
+    every: dict[str, Schedule | ScheduleFamily] = {**_published(), **_families()}
+    return {name: every[name] for name in sorted(every) if fnmatch.fnmatch(name, pattern)}
 
 
 def preset(name: str) -> Schedule:
@@ -47,6 +63,8 @@ def preset(name: str) -> Schedule:
         >>> preset("unem-gaussian/mini-imagenet/resnet18/5-shot").layers
         10
     """
+    if name in _families():
+        raise InputError(f"preset: {name!r} is a family of schedules, for unem.load_family")
     if name not in _published():
         raise InputError(f"preset: none is called {name!r}; `unem presets` lists them")
     return _published()[name]
@@ -57,6 +75,24 @@ def load_schedule(source: str | os.PathLike[str]) -> Schedule:
     name = os.fspath(source)
     if name in _published() and not Path(name).is_file():
         return preset(name)
+    _check_is_file(name)
+    return Schedule.load(name)
+
+
+def load_family(source: str | os.PathLike[str]) -> ScheduleFamily:
+    """A family of schedules, for unem-plus and unem-joint, from a file, or from a preset's name.
+
+    Example:
+        >>> load_family("unem-plus/any").at(effective_classes=5, queries=75, num_classes=60, shots=5).layers
+        10
+    """
+    name = os.fspath(source)
+    if name in _families() and not Path(name).is_file():
+        return _families()[name]
+    _check_is_file(name)
+    return ScheduleFamily.load(name)
+
+
+def _check_is_file(name: str) -> None:
     if not Path(name).is_file():
         raise InputError(f"schedule: {name!r} is neither a file nor a preset (`unem presets` lists them)")
-    return Schedule.load(name)

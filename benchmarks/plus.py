@@ -1,0 +1,269 @@
+"""What UNEM+ and UNEM-joint reach, what each ingredient is worth, and how far a schedule travels.
+
+    python benchmarks/plus.py accuracy DIR [--only tiny-5,dtd] [--seeds 5]     # learned for five classes, five training seeds
+    python benchmarks/plus.py ablation DIR [--only tiny-5,dtd,ucf101]          # each ingredient removed from the full method, paired
+    python benchmarks/plus.py transfer DIR                                     # learned on A, tested on B, K_eff not told
+    python benchmarks/plus.py supports DIR                                     # unbalanced supports
+    python benchmarks/plus.py streams DIR                                      # batches one after another
+    python benchmarks/plus.py ship DIR                                         # the schedules that come with the library
+
+DIR holds the feature files. Realistic protocol: K_eff = 5, |Q| = 75, support and query disjoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+import unem
+from unem.drawing import TaskSource
+from unem.evaluation.metrics import interval95
+from unem.family_training import FAMILIES
+
+PRESETS = Path(__file__).parents[1] / "src" / "unem" / "presets" / "families"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where tasks are drawn from, to learn and to test."""
+
+    file: str
+    shots: int
+    method: str
+    support: str | None = "train"
+    """Split of the support; none where support and query come from the same images."""
+    halves: bool = False
+    """Learn with one half of the classes in the query, test with the other (all are in the support)."""
+
+    def pools(self, directory: Path, split: str) -> tuple[unem.FeatureSet, unem.FeatureSet | None]:
+        features = unem.FeatureSet.load(directory / f"{self.file}.npz")
+        if self.halves:
+            return features, None
+        return (
+            (features.split(split), None)
+            if self.support is None
+            else (features.split(self.support), features.split(split))
+        )
+
+    def query_classes(self, directory: Path, split: str) -> tuple[int, ...] | None:
+        if not self.halves:
+            return None
+        classes = self.pools(directory, split)[0].num_classes
+        return tuple(range(classes // 2) if split == "val" else range(classes // 2, classes))
+
+
+SETTINGS = {
+    "tiny-1": Setting("resnet18__tiny-imagenet", 1, "unem-plus", None),
+    "tiny-5": Setting("resnet18__tiny-imagenet", 5, "unem-plus", None),
+    "tiny-20": Setting("resnet18__tiny-imagenet", 20, "unem-plus", None),
+    "dtd": Setting("clip-rn50__dtd", 4, "unem-plus"),
+    "ucf101": Setting("clip-vit-b32__ucf101", 4, "unem-plus"),
+    "flowers102": Setting("clip-vit-b32__flowers102", 4, "unem-plus"),
+    "cars": Setting("clip-vit-b32__stanford-cars", 4, "unem-joint", None, halves=True),
+    "caltech": Setting("clip-vit-b32__caltech-66", 4, "unem-joint"),
+    "pets": Setting("clip-vit-b32__oxford-pets-24", 4, "unem-joint"),
+}
+
+
+def learned(
+    name: str, arguments: argparse.Namespace, law: unem.GaussianPlus | None = None, **more: object
+) -> unem.ScheduleFamily:
+    setting = SETTINGS[name]
+    support, query = setting.pools(arguments.directory, "val")
+    return unem.train_family(
+        support,
+        law or FAMILIES[setting.method],
+        shots=setting.shots,
+        query=query,
+        query_classes=setting.query_classes(arguments.directory, "val"),
+        **more,
+    )
+
+
+def evaluated(
+    name: str, family: unem.ScheduleFamily, arguments: argparse.Namespace, tasks: int | None = None, **protocol: object
+) -> unem.Evaluation:
+    setting = SETTINGS[name]
+    support, query = setting.pools(arguments.directory, "test")
+    kind = unem.Protocol(
+        shots=setting.shots, query_classes=setting.query_classes(arguments.directory, "test"), **protocol
+    )
+    method = unem.create(family.method, schedule=family)
+    return unem.evaluate(method, support, kind, query=query, tasks=tasks or arguments.tasks, seed=7)
+
+
+def accuracy(arguments: argparse.Namespace) -> Iterator[str]:
+    yield "| setting | method | accuracy %, each training seed | mean, spread | 95 % interval of a seed | learning, s |"
+    yield "|---|---|---|---|---|---|"
+    for name in arguments.only or SETTINGS:
+        values, seconds, width = [], 0.0, 0.0
+        for seed in range(arguments.seeds):
+            family = learned(name, arguments, config=unem.FamilyConfig.fixed(5), seed=seed)
+            result = evaluated(name, family, arguments)
+            values.append(result.accuracy)
+            seconds, width = seconds + family.provenance["seconds"], result.interval
+        each = torch.tensor(values)
+        spread = f"{each.mean():.2f} ± {each.std() if len(each) > 1 else 0:.2f}"
+        listed = ", ".join(f"{v:.1f}" for v in values)
+        yield f"| {name} | `{SETTINGS[name].method}` | {listed} | {spread} | {width:.1f} | {seconds / len(values):.0f} |"
+
+
+REMOVED = {
+    "second view (√)": {"views": ("unit",)},
+    "directions (plain features instead)": {"views": ("plain",)},
+    "scatter scale": {"scatter_scale": False},
+    "propagation": {"neighbours": 0},
+    "leave-one-out": {"leave_one_out": False},
+}
+
+
+def ablation(arguments: argparse.Namespace) -> Iterator[str]:
+    names = arguments.only or ["tiny-5", "dtd", "ucf101"]
+    config = unem.FamilyConfig.fixed(5)
+    full = {name: evaluated(name, learned(name, arguments, config=config), arguments) for name in names}
+    yield "| removed | " + " | ".join(names) + " |"
+    yield "|---|" + "---|" * len(names)
+    yield "| nothing | " + " | ".join(f"{full[n].accuracy:.1f} ± {full[n].interval:.1f}" for n in names) + " |"
+    for what, change in REMOVED.items():
+        cells = []
+        for name in names:
+            law = replace(FAMILIES[SETTINGS[name].method], **change)
+            without = evaluated(name, learned(name, arguments, law, config=config), arguments)
+            difference = without.per_task - full[name].per_task
+            cells.append(f"{difference.mean():+.1f} ± {interval95(difference):.1f}")
+        yield f"| {what} | " + " | ".join(cells) + " |"
+
+
+def transfer(arguments: argparse.Namespace) -> Iterator[str]:
+    """K_eff is told to nobody; the diagonal is learned on the same data set's validation images."""
+    for method in ("unem-plus", "unem-joint"):
+        names = [
+            n for n in arguments.only or SETTINGS if SETTINGS[n].method == method and n not in ("tiny-1", "tiny-20")
+        ]
+        if method == "unem-plus":
+            names += [n for n in ("pets",) if not arguments.only]
+        law = FAMILIES[method]
+        yield f"\n`{method}`: learned on the row, tested on the column\n"
+        yield "| | " + " | ".join(names) + " |"
+        yield "|---|" + "---|" * len(names)
+        for source in names:
+            family = learned(source, arguments, law)
+            yield f"| {source} | " + " | ".join(f"{evaluated(n, family, arguments).accuracy:.1f}" for n in names) + " |"
+        for shipped in sorted(unem.list_presets(f"{method}/*")):
+            family = unem.load_family(shipped)
+            cells = (f"{evaluated(n, family, arguments).accuracy:.1f}" for n in names)
+            yield f"| shipped `{shipped}` | " + " | ".join(cells) + " |"
+
+
+def supports(arguments: argparse.Namespace) -> Iterator[str]:
+    """From 1 to 9 samples of a class instead of 5 of each: the same number in all, on average."""
+    yield "| setting | method | balanced | unbalanced |"
+    yield "|---|---|---|---|"
+    for name in arguments.only or ["tiny-5", "dtd"]:
+        family = learned(name, arguments)
+        for method in (
+            unem.create(family.method, schedule=family),
+            unem.create("prototypes"),
+            unem.create("simpleshot"),
+        ):
+            cells = [_on_support(name, method, uneven, arguments) for uneven in (False, True)]
+            yield f"| {name} | `{method.name}` | " + " | ".join(cells) + " |"
+
+
+def _on_support(name: str, method: unem.Method, uneven: bool, arguments: argparse.Namespace) -> str:
+    setting = SETTINGS[name]
+    support, query = setting.pools(arguments.directory, "test")
+    kind = unem.Protocol(shots=9 if uneven else 5)
+    source = TaskSource(kind, support, query, seed=7)
+    generator = torch.Generator().manual_seed(0)
+    right = []
+    for first in range(0, arguments.tasks, 50):
+        task, labels = source.batch(first, 50)
+        if uneven:
+            keep = torch.randint(1, 10, (50, task.num_classes), generator=generator)
+            there = torch.arange(9) < keep.unsqueeze(-1)
+            task = unem.Task(
+                task.support,
+                task.support_labels.masked_fill(~there.flatten(1), -1),
+                task.query,
+                num_classes=task.num_classes,
+            )
+        right.append((method.predict(task).labels == labels).double().mean(1))
+    per_task = 100 * torch.cat(right)
+    return f"{per_task.mean():.1f} ± {interval95(per_task):.1f}"
+
+
+def streams(arguments: argparse.Namespace) -> Iterator[str]:
+    """Ten batches of the same five classes, with and without what went before."""
+    yield "| setting, batch | " + " | ".join(f"batch {i + 1}" for i in range(10)) + " |"
+    yield "|---|" + "---|" * 10
+    for name in arguments.only or ["tiny-5"]:
+        setting, family = SETTINGS[name], learned(name, arguments)
+        support, query = setting.pools(arguments.directory, "test")
+        method = unem.create(family.method, schedule=family)
+        for size in (10, 30):
+            source = TaskSource(unem.Protocol(shots=setting.shots, queries=10 * size), support, query, seed=7)
+            task, labels = source.batch(0, arguments.tasks)
+            for memory in (0.0, 1.0):
+                carried, cells = None, []
+                for batch in range(10):
+                    part = slice(batch * size, (batch + 1) * size)
+                    prediction, left = method.predict_after(task.of_queries(part), carried)
+                    carried = left.plus(carried) if memory else None
+                    cells.append(f"{100 * (prediction.labels == labels[:, part]).double().mean():.1f}")
+                yield (
+                    f"| {name}, {size} queries, {'with' if memory else 'without'} memory | " + " | ".join(cells) + " |"
+                )
+
+
+SHIPPED = {
+    "unem-plus/resnet18": ("unem-plus", ["tiny-5"]),
+    "unem-plus/clip-rn50": ("unem-plus", ["dtd"]),
+    "unem-plus/clip-vit-b32": ("unem-plus", ["ucf101", "flowers102", "caltech", "pets"]),
+    "unem-plus/any": ("unem-plus", ["tiny-5", "dtd", "ucf101", "flowers102", "caltech", "pets"]),
+    "unem-joint/clip": ("unem-joint", ["caltech", "pets", "cars"]),
+    "zero-shot-unem-joint/clip": ("zero-shot-unem-joint", ["caltech", "pets", "cars"]),
+}
+
+
+def ship(arguments: argparse.Namespace) -> Iterator[str]:
+    """For any number of shots, from all data sets of a backbone family."""
+    ks = (1, 2, 3, 5, 10, 20)
+    config = unem.FamilyConfig(steps=900, effective_classes=ks, shares=(1.0,), gate_shares=(1.0, 0.6, 0.3))
+    for preset, (method, names) in SHIPPED.items():
+        if arguments.only and preset not in arguments.only:
+            continue
+        pools = [SETTINGS[n].pools(arguments.directory, "val") for n in names]
+        began = time.perf_counter()
+        family = unem.train_family(
+            [p[0] for p in pools],
+            FAMILIES[method],
+            shots=(1, 4, 12),
+            query=[p[1] or p[0] for p in pools],
+            config=config,
+        )
+        target = PRESETS / f"{preset.replace('/', '--')}.json"
+        family.save(target)
+        yield f"{preset}: {time.perf_counter() - began:.0f} s, {target.name}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = {f.__name__: f for f in (accuracy, ablation, transfer, supports, streams, ship)}
+    parser.add_argument("what", choices=commands)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--only", type=lambda text: text.split(","))
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--tasks", type=int, default=1000)
+    arguments = parser.parse_args()
+    for line in commands[arguments.what](arguments):
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
