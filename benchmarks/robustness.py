@@ -46,7 +46,7 @@ def main() -> None:
 
 def _row(method: unem.Method, test: tuple, arguments: argparse.Namespace) -> dict[tuple[object, int], Evaluation]:
     row = {}
-    for effective in EFFECTIVE:
+    for effective in arguments.effective:
         for queries in QUERIES:
             protocol = unem.Protocol(shots=arguments.shots, effective_classes=effective, queries=queries)
             tasks = arguments.tasks * (10 if queries == 1 else 1)  # one query a task says little
@@ -84,6 +84,10 @@ def _is_worse(result: Evaluation | None, plain: Evaluation | None) -> bool:
     return bool(difference.mean() < -interval95(difference))
 
 
+def _numbers(text: str) -> tuple[object, ...]:
+    return tuple(word if word == "all" else int(word) for word in text.split(","))
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("features")
@@ -92,6 +96,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--support-split")
     parser.add_argument("--tasks", type=int, default=200)
     parser.add_argument("--tune", type=int, default=100, help="validation tasks for each point of a grid")
+    parser.add_argument("--effective", type=_numbers, default=EFFECTIVE, help="some of the columns, such as 5,20,all")
     parser.add_argument("--cache")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("-o", "--output")

@@ -289,14 +289,37 @@ def test_files(tmp_path):
 
 def test_what_a_method_needs():
     _, family = some_family()
-    with pytest.raises(unem.InputError, match="unem-plus needs one"):
-        unem.create("unem-plus")
+    assert unem.create("unem-plus").family == unem.load_family("unem-plus/any")  # what comes with the library
+    with pytest.raises(unem.InputError, match="neither a file nor a preset"):
+        unem.create("unem-plus", schedule="unem-plus/nowhere")
+    with pytest.raises(unem.InputError, match="is a family of schedules"):
+        unem.preset("unem-plus/any")
     with pytest.raises(unem.InputError, match="learned for unem-plus, not for unem-joint"):
         unem.create("unem-joint", schedule=family)
     with pytest.raises(unem.InputError, match="no gate"):
         unem.create("unem-plus", schedule=some_family()[0].family())
     with pytest.raises(unem.InputError, match="effective_classes: expected at least 1"):
         unem.create("unem-plus", schedule=family, effective_classes=0)
+
+
+@pytest.mark.parametrize("name", [n for n, p in unem.list_presets().items() if isinstance(p, ScheduleFamily)])
+def test_shipped_families_gain_by_transduction(name):
+    """On made-up tasks, far from what they were learned on: more than prototypes with two classes present, not less with all."""
+    family = unem.load_family(name)
+    assert family.gate is not None
+    assert family.looks_at_shots
+    g = torch.Generator().manual_seed(0)
+    labels = torch.arange(20).repeat_interleave(40)
+    centres = torch.nn.functional.normalize(torch.randn(20, 64, generator=g), dim=-1)
+    words = torch.nn.functional.normalize(centres + 0.1 * torch.randn(20, 64, generator=g), dim=-1)
+    table = (2.2 * centres[labels] + torch.randn(800, 64, generator=g) * 0.45).abs() + 0.1 * centres[labels]
+    features = unem.FeatureSet(table, labels, text_features=words)
+    method = unem.create(family.method, schedule=name)
+    for effective, margin in ((2, 3), ("all", -2)):
+        protocol = unem.Protocol(shots=3, effective_classes=effective, queries=40)
+        ours, plain = (unem.evaluate(m, features, protocol, tasks=100).accuracy for m in (method, "prototypes"))
+        if not family.law.text:
+            assert ours > plain + margin
 
 
 def test_one_query_is_classified_by_the_support_alone():

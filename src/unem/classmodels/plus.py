@@ -200,6 +200,11 @@ class Carried:
     sums: tuple[Float[Tensor, "task class feature"], ...]
     """In each view."""
 
+    def at_most(self, queries: float) -> Carried:
+        """Weighed down to so many queries in each task."""
+        factor = (queries / self.mass.sum(1, keepdim=True).clamp_min(1e-9)).clamp_max(1.0)
+        return Carried(factor * self.mass, tuple(factor.unsqueeze(-1) * s for s in self.sums))
+
     def plus(self, other: Carried | None, weight: float = 1.0) -> Carried:
         """The sum of both, the other one times ``weight``."""
         if other is None:

@@ -201,7 +201,8 @@ def _warn_if_learned_here(method: Method, query: FeatureSet, protocol: Protocol)
     """A schedule scored on the images it was learned on looks better than it is."""
     learned = _describe(method).get("schedule")
     source = learned.get("provenance", {}) if isinstance(learned, dict) else {}
-    if source.get("query_digest") != query.digest:
+    digests = source.get("query_digest")
+    if query.digest not in (digests if isinstance(digests, list) else [digests]):
         return
     then, now = ((p or {}).get("query_classes") for p in (source.get("protocol"), protocol.to_dict()))
     if then is None or now is None or set(then) & set(now):

@@ -23,6 +23,7 @@ from unem.task import PADDING, Inputs, Prediction, Task
 __all__ = ["FamilyMethod"]
 
 AT_ONCE = 1024  # queries of one Gram matrix; more are classified in blocks
+REMEMBERED = 2000.0  # so many queries of earlier batches, at most, stand beside the support; more outweigh it
 IN_CACHE = {"cpu": 1 << 22}  # numbers of a part; where parts leave the caches they take half as long again
 
 
@@ -96,7 +97,10 @@ class FamilyMethod:
     def _average(self, task: Task, shots: float, carried: Carried | None) -> Tensor:
         """With k known, one run of the loop; else the average over the candidates."""
         family, law = self.family, self.family.law
-        queries = task.num_queries + (0 if carried is None else round(float(carried.mass.sum(1).mean())))
+        queries = float(task.num_queries)
+        if carried is not None:
+            carried = carried.at_most(REMEMBERED)
+            queries += float(carried.mass.sum(1).mean())
         sizes = {"queries": queries, "num_classes": task.num_classes, "shots": shots}
         statistics = law.mixed(law.prepare(task, carried=carried), family.view_weights)
 
