@@ -34,7 +34,7 @@ LINKS = {"propagation": "logit"}
 Rows = tuple[tuple[float, ...], ...]
 
 
-def position(effective_classes: int, queries: float, num_classes: float, shots: float = 5.0) -> tuple[float, ...]:
+def position(effective_classes: float, queries: float, num_classes: float, shots: float = 5.0) -> tuple[float, ...]:
     """(1, κ, ρ, μ, κ², κρ, s, κs): where k, Q, K and the shots are, on a logarithmic scale around 5 of 40 classes, 75 queries and 5 shots.
 
     A family uses the first 1 (learned for one kind of task), 6 (for one number of shots) or all of them.
@@ -96,9 +96,12 @@ def summaries(
 ) -> Float[Tensor, "task summary"]:
     """What the gate looks at: confidence, entropy of the proportions and of an assignment, evidence."""
     scale = math.log(max(u.shape[-1], 2))
-    proportions, assigned = u.mean(1), u.sum(1)
+    assigned, earlier = u.sum(1), law.earlier(statistics)
+    all_assigned = assigned if earlier is None else assigned + earlier
+    proportions = all_assigned / all_assigned.sum(-1, keepdim=True)
     parameters = law.m_step(statistics, u, assigned, None)
-    others = (assigned.unsqueeze(1) - u).clamp_min(0) / max(u.shape[1] - 1, 1)
+    others = (all_assigned.unsqueeze(1) - u).clamp_min(0)
+    others = others / (all_assigned.sum(-1).view(-1, 1, 1) - 1).clamp_min(1)
     evidence = (law.log_prob(statistics, parameters) + torch.log(others + law.proportion_floor)).logsumexp(-1).mean(1)
     return torch.stack(
         [u.amax(-1).mean(1), _entropy(proportions) / scale, _entropy(u).mean(1) / scale, evidence / scale], -1
@@ -129,8 +132,8 @@ class ScheduleFamily:
         layers: number of layers.
         gate: weighs the candidates where k is unknown.
         effective_classes: the only k it was learned for, if there is but one.
-        ranges: smallest and largest Q, K and shots it was learned with; beyond, a task is treated as one at the border. (Extrapolated, the
-            schedules for few classes become so sure of themselves that the gate believes them.)
+        ranges: smallest and largest Q, K and shots it was learned with; beyond, a task is treated as one at the border, and k as the largest K.
+            (Extrapolated, the schedules for few classes become so sure of themselves that the gate believes them.)
         provenance: where the numbers come from.
     """
 
@@ -154,7 +157,8 @@ class ScheduleFamily:
     def at(self, effective_classes: int, queries: float, num_classes: float, shots: float = 5.0) -> Schedule:
         """The schedule for k effective classes of K, Q queries and some shots."""
         sizes = self.within(queries=queries, num_classes=num_classes, shots=shots)
-        here = position(effective_classes, **sizes)[: self.coordinates]
+        largest = self.ranges.get("num_classes", (1.0, math.inf))[1]
+        here = position(min(effective_classes, largest), **sizes)[: self.coordinates]
         values: dict[str, Any] = {name: _value(name, rows, here) for name, rows in self.values.items()}
         values |= {name: values[name][0] for name in ("feature_scale", "propagation") if name in values}
         return Schedule(

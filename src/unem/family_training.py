@@ -60,16 +60,16 @@ class FamilyConfig:
         gate_tasks, gate_shares: the same for the gate, which must tell k for any K; without shares there is no gate.
     """
 
-    steps: int = 600
+    steps: int = 800
     cells_per_step: int = 4
     learning_rate: float = 0.1
     layers: int = 10
     effective_classes: tuple[int, ...] = (1, 2, 3, 5, 7, 10, 15, 20, 30)
-    queries: tuple[int, ...] = (10, 75, 300)
-    tasks: tuple[int, ...] = (40, 30, 6)
-    batch: tuple[int, ...] = (30, 20, 4)
+    queries: tuple[int, ...] = (3, 10, 75, 300)
+    tasks: tuple[int, ...] = (60, 40, 30, 6)
+    batch: tuple[int, ...] = (40, 30, 20, 4)
     shares: tuple[float, ...] = (1.0, 1.0, 0.85, 0.7, 0.5)
-    gate_tasks: tuple[int, ...] = (24, 16, 8)
+    gate_tasks: tuple[int, ...] = (24, 24, 16, 8)
     gate_shares: tuple[float, ...] = (1.0, 0.85, 0.7, 0.7, 0.5, 0.5, 0.35, 0.25)
 
     @classmethod

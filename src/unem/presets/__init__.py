@@ -35,7 +35,8 @@ def _as_schedule(record: dict[str, Any], citation: str) -> Schedule:
 def _families() -> dict[str, ScheduleFamily]:
     """One file each, so that a new one is a file and nothing else."""
     found = {}
-    for file in files("unem.presets").joinpath("families").iterdir():
+    shipped = files("unem.presets").joinpath("families").iterdir()
+    for file in (f for f in shipped if f.name.endswith(".json")):
         name = file.name.removesuffix(".json").replace("--", "/")
         value = json.loads(file.read_text(encoding="utf-8"))
         value["provenance"] = {"preset": name, **value["provenance"]}
