@@ -29,6 +29,7 @@ from unem.errors import InputError, UnemWarning
 from unem.family_training import FAMILIES
 from unem.features.store import SPLIT_SEPARATOR, FeatureSet
 from unem.methods import create_for
+from unem.training import variant
 
 __all__ = ["app", "main"]
 
@@ -53,6 +54,8 @@ out, err = Console(), Console(stderr=True)
 
 def main() -> None:
     """Entry point of the ``unem`` command."""
+    import unem.cli_experiments  # noqa: F401  its commands
+
     warnings.showwarning = _show_warning
     app()
 
@@ -361,10 +364,9 @@ def train(
         return
     law = _learned_law(method)
     config = _training_config(law, recipe, tasks, epochs, layers, loss, learning_rate)
-    changes: dict[str, Any] = {"adaptive": not shared}
-    if no_temperature:
-        changes |= {"learn": ("class_balance",), "temperature": 1.0}
-        changes |= {"feature_scale": 1.0 if law.name == "gaussian" else 30.0} if init_scale is None else {}
+    changes = (variant("fixed", law.name) if shared else {}) | (
+        variant("no-temperature", law.name) if no_temperature else {}
+    )
     for name, value in (("temperature", init_temperature), ("feature_scale", init_scale)):
         changes |= {name: value} if value is not None else {}
     if init_lambda is not None:
@@ -944,4 +946,6 @@ def _schedule_table(schedule: unem.Schedule, queries: int, title: str | None = N
 
 
 if __name__ == "__main__":
-    main()
+    from unem.cli import main as main_of_the_module  # one `app`: commands elsewhere are added to the module's, not to __main__'s
+
+    main_of_the_module()
