@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import math
-import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ import unem
 from unem._io import check_writable, read_json, to_json, write_aside, write_json
 from unem.classmodels import by_name
 from unem.errors import InputError, UnemWarning
+from unem.experiments.images import parse_classes
 from unem.family_training import FAMILIES
 from unem.features.store import SPLIT_SEPARATOR, FeatureSet
 from unem.methods import create_for
@@ -147,24 +147,8 @@ def _protocol(
         queries=queries,
         balance=balance,
         overlap=overlap,
-        query_classes=_parse_classes(query_classes, features.class_ids),
+        query_classes=parse_classes(query_classes, features.class_ids, "--query-classes"),
     )
-
-
-def _parse_classes(text: str | None, class_ids: tuple[int, ...]) -> tuple[int, ...] | None:
-    if text is None:
-        return None
-    if text in ("even", "odd"):
-        return tuple(c for c in class_ids if c % 2 == (text == "odd"))
-    classes: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
-        if not match:
-            raise InputError(
-                f"--query-classes: expected 'even', 'odd' or numbers and ranges such as 0-97,120, got {text!r}"
-            )
-        classes.extend(range(int(match[1]), int(match[2] or match[1]) + 1))
-    return tuple(classes)
 
 
 def _load(path: Path, labels: Path | None) -> FeatureSet:
@@ -433,7 +417,7 @@ def _train_family(
             FAMILIES[method],
             shots=shots,
             query=pools[1],
-            query_classes=_parse_classes(query_classes, pools[0].class_ids),
+            query_classes=parse_classes(query_classes, pools[0].class_ids, "--query-classes"),
             config=unem.FamilyConfig(layers=layers),
             seed=seed,
             device=device,
@@ -732,7 +716,7 @@ def _validation(
     cache: Path | None,
 ) -> unem.Validation:
     support, query = _pools(path, labels, support_split, split, default="val")
-    return unem.Validation(support, query, tasks, _parse_classes(classes, support.class_ids), seed, cache)
+    return unem.Validation(support, query, tasks, parse_classes(classes, support.class_ids, "--tune-classes"), seed, cache)
 
 
 def _made_for_comparison(

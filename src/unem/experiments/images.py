@@ -72,7 +72,7 @@ def parse_classes(text: str | None, class_ids: tuple[int, ...], name: str = "que
         return tuple(c for c in class_ids if c % 2 == (text == "odd"))
     classes: list[int] = []
     for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part)
+        match = re.fullmatch(r"\s*(\d{1,6})(?:-(\d{1,6}))?\s*", part)
         if not match:
             raise InputError(f"{name}: expected 'even', 'odd' or numbers and ranges such as 0-97,120, got {text!r}")
         classes.extend(range(int(match[1]), int(match[2] or match[1]) + 1))

@@ -45,6 +45,12 @@ BLOCK_DEFAULTS: Mapping[str, Any] = {
 }
 PROTOCOL = ("shots", "effective_classes", "queries", "balance", "overlap")
 SWEPT = (*PROTOCOL, "variants", "layers", "recipe", "learned_on", "training_seeds", "seed")
+KINDS: Mapping[str, tuple[type, ...]] = {  # of the values of a list, where Protocol and others do not check them
+    **dict.fromkeys(("shots", "queries", "layers", "training_seeds", "seed"), (int,)),
+    **dict.fromkeys(("balance", "variants", "recipe", "learned_on"), (str,)),
+    "effective_classes": (int, str),
+    "overlap": (bool,),
+}
 IMAGES = ("support_split", "query_split", "query_classes")
 RECIPES = {"default": TrainingConfig.default, "published": TrainingConfig.published}
 
@@ -148,10 +154,16 @@ def _check_block(block: Mapping[str, Any]) -> None:
         value = block.get(name, least)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise InputError(f"{name}: expected a whole number of at least {least}, got {value!r}")
-    for name in ("training_seeds", "seed"):
-        for value in _as_list(block.get(name, 0)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise InputError(f"{name}: expected whole numbers of at least 0, got {value!r}")
+    for name, kinds in KINDS.items():
+        for value in _as_list(block.get(name, BLOCK_DEFAULTS[name])):
+            negative = kinds == (int,) and isinstance(value, int) and value < 0
+            if not isinstance(value, kinds) or isinstance(value, bool) != (kinds == (bool,)) or negative:
+                expected = " or ".join({int: "a whole number", str: "a text", bool: "true or false"}[k] for k in kinds)
+                raise InputError(f"{name}: expected {expected}, or a list of them, got {value!r}")
+    for name in ("test", "validation"):
+        for key, value in block.get(name, {}).items():
+            if not isinstance(value, str):
+                raise InputError(f"{name}: {key}: expected a text, got {value!r}")
 
 
 def expand(spec: Spec, folder: FeatureFolder, overrides: Mapping[str, Any] | None = None) -> Plan:
@@ -231,7 +243,7 @@ def _learning(block: Mapping[str, Any], method: str, chosen: Mapping[str, Any]) 
         if chosen["recipe"] not in RECIPES:
             raise InputError(f"recipe: expected {' or '.join(RECIPES)}, got {chosen['recipe']!r}")
         return asdict(RECIPES[chosen["recipe"]](law, **(variant(chosen["variants"], law) | changes)))
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise InputError(f"learning: {error}") from None
 
 
