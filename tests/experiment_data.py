@@ -13,10 +13,19 @@ import torch
 import unem
 
 
-def write_features(folder: Path, name: str, *, seed: int = 0, classes: int = 6, text: bool = True, splits: bool = True):
+def write_features(
+    folder: Path,
+    name: str,
+    *,
+    seed: int = 0,
+    classes: int = 6,
+    text: bool = True,
+    splits: bool = True,
+    images: int = 40,
+):
     """Well-separated clusters in three splits."""
     generator = torch.Generator().manual_seed(seed)
-    count = 40 * classes
+    count = images * classes
     labels = torch.arange(count) % classes
     table = 2.5 * torch.eye(classes)[labels] + 0.9 * torch.randn(count, classes, generator=generator)
     split = np.array(["train", "val", "test"])[np.arange(count) // classes % 3] if splits else None

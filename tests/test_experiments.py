@@ -87,7 +87,11 @@ images = st.builds(
     query_classes=st.none() | st.sampled_from(["even", "odd", "0-3,7"]),
 )
 plain = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 5) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 5)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3),
     max_leaves=5,
 )
@@ -176,7 +180,14 @@ def test_a_damaged_row_is_no_row(tmp_path):
     store = ResultsStore(tmp_path)
     name = store.put({"a": 1}, {"accuracy": 1.0}, {})
     whole = store.path(name).read_text()
-    for damage in ("", whole[: len(whole) // 2], "[]", "null", whole.replace('"a": 1', '"a": 2'), '{"format": "unem-row/1"}'):
+    for damage in (
+        "",
+        whole[: len(whole) // 2],
+        "[]",
+        "null",
+        whole.replace('"a": 1', '"a": 2'),
+        '{"format": "unem-row/1"}',
+    ):
         store.path(name).write_text(damage)
         assert name not in store
         assert store.damaged() == [name]
@@ -267,8 +278,14 @@ def test_messages(folder, block, message):
 
 
 values = st.recursive(
-    st.booleans() | st.integers(-3, 30) | st.floats(allow_nan=False) | st.text(max_size=6) | st.sampled_from(["all", "2-3"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["tasks", "shots", "x"]), inner, max_size=2),
+    st.booleans()
+    | st.integers(-3, 30)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=6)
+    | st.sampled_from(["all", "2-3"]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["tasks", "shots", "x"]), inner, max_size=2)
+    ),
     max_leaves=4,
 )
 
@@ -495,7 +512,11 @@ def test_what_cannot_be_used_is_said(tmp_path, monkeypatch, arguments, message):
 
 def test_spec_files(tmp_path, folder):
     spec = tmp_path / "s.toml"
-    for text, message in (("cells = 3", "at least one block"), ("[[cells]", "not a readable TOML"), ("[[cells]]", "features")):
+    for text, message in (
+        ("cells = 3", "at least one block"),
+        ("[[cells]", "not a readable TOML"),
+        ("[[cells]]", "features"),
+    ):
         spec.write_text(text)
         assert message in said("sweep", spec, "--features", folder, "-o", tmp_path / "r")
     spec.write_text('[[cells]]\nfeatures = "toy__one"\nmethods = "prototypes"\n')

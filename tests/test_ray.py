@@ -73,7 +73,9 @@ def workers_of_this_test():
     return ours
 
 
-MANY = ({"features": "toy__*", "methods": ["prototypes", "paddle"], "shots": [1, 2], "seed": list(range(8)), "tasks": 300},)
+MANY = (
+    {"features": "toy__*", "methods": ["prototypes", "paddle"], "shots": [1, 2], "seed": list(range(8)), "tasks": 300},
+)
 
 
 def test_a_set_survives_the_object_store(folder):

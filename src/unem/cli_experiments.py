@@ -26,7 +26,9 @@ __all__: list[str] = []
 results_app = typer.Typer(help="Look at a folder of results.", no_args_is_help=True)
 app.add_typer(results_app, name="results")
 
-Results = Annotated[Path, typer.Option("--results", "-o", help="Folder for the rows; what it has is not computed again.")]
+Results = Annotated[
+    Path, typer.Option("--results", "-o", help="Folder for the rows; what it has is not computed again.")
+]
 ResultsFolder = Annotated[Path, typer.Argument(metavar="RESULTS", help="Folder of results.")]
 EngineName = Annotated[str, typer.Option(help="local (processes here) or ray (a cluster).")]
 Address = Annotated[
@@ -113,7 +115,9 @@ def _execute(
             return execute(cells, store, made, tell)
     except KeyboardInterrupt:
         count = sum(cell.name in store for cell in cells)
-        err.print(f"{count} of {len(cells)} cells are done and kept; the same command computes the rest", highlight=False)
+        err.print(
+            f"{count} of {len(cells)} cells are done and kept; the same command computes the rest", highlight=False
+        )
         raise
     finally:
         made.close()
@@ -134,7 +138,9 @@ def _engine(name: str, features: Path, address: str | None, workers: int | None,
 
 
 def _print_plan(plan: Plan, store: ResultsStore | None) -> None:
-    table = Table("cell", "features", "method", "settings", "shots", "K_eff", "|Q|", "tasks", "seed", box=box.SIMPLE_HEAD)
+    table = Table(
+        "cell", "features", "method", "settings", "shots", "K_eff", "|Q|", "tasks", "seed", box=box.SIMPLE_HEAD
+    )
     for cell in plan.cells:
         protocol, there = cell.protocol, store is not None and cell.name in store
         settings = ", ".join(f"{k}={v}" for k, v in cell.settings.items())
@@ -156,13 +162,19 @@ def _conclude(done: Execution, cells: int, results: Path, quiet: bool) -> None:
     if not quiet:
         computed = cells - done.found - len(done.failed)
         speed = f" in {done.seconds:.1f} s" if computed else ""
-        out.print(f"{cells} cells: {done.found} were there, {computed} computed{speed}, {len(done.failed)} failed; rows in {results}", highlight=False, soft_wrap=True)
+        out.print(
+            f"{cells} cells: {done.found} were there, {computed} computed{speed}, {len(done.failed)} failed; rows in {results}",
+            highlight=False,
+            soft_wrap=True,
+        )
     reasons: dict[str, list[str]] = {}
     for name, reason in done.failed.items():
         reasons.setdefault(reason, []).append(name)
     for reason, names in reasons.items():
         some = ", ".join(n[:8] for n in names[:5]) + (" …" if len(names) > 5 else "")
-        err.print(f"[bold red]failed:[/] {len(names)} cells ({some}): {escape(reason)}", soft_wrap=True, highlight=False)
+        err.print(
+            f"[bold red]failed:[/] {len(names)} cells ({some}): {escape(reason)}", soft_wrap=True, highlight=False
+        )
     if done.failed:
         raise typer.Exit(1)
 
@@ -203,7 +215,9 @@ def results_ls(results: ResultsFolder, where: Where = None) -> None:
         detail += f" (learned on {r['learned_on']})" if r["learned_on"] else ""
         numbers = (r["shots"], r["effective_classes"], r["queries"], r["tasks"])
         accuracy = f"{r['accuracy']:.1f}" + ("" if r["interval"] is None else f" ± {r['interval']:.1f}")
-        table.add_row(r["name"][:8], r["features"], r["method"], detail, *map(str, numbers), accuracy, f"{r['ms_per_task']:.3g}")
+        table.add_row(
+            r["name"][:8], r["features"], r["method"], detail, *map(str, numbers), accuracy, f"{r['ms_per_task']:.3g}"
+        )
     out.print(table)
     out.print(f"{len(rows)} rows", highlight=False)
     for name in store.damaged():
@@ -238,13 +252,15 @@ def results_export(
     if ending not in writers:
         raise InputError(f"--output: expected a name that ends in {', '.join(writers)}, or '-', got {output!r}")
     with write_aside(output) as aside:
-        aside.write_text(writers[ending](rows), encoding="utf-8")  # type: ignore[operator]
+        aside.write_text(writers[ending](rows), encoding="utf-8")
 
 
 def _markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
     for row in rows:
-        cells = ("" if row[c] is None else f"{row[c]:.4g}" if isinstance(row[c], float) else str(row[c]) for c in COLUMNS)
+        cells = (
+            "" if row[c] is None else f"{row[c]:.4g}" if isinstance(row[c], float) else str(row[c]) for c in COLUMNS
+        )
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -261,9 +277,9 @@ def reproduce(
     name: Annotated[
         str | None, typer.Argument(metavar="RECIPE", help="A recipe, or 'all'; left out, they are listed.")
     ] = None,
-    features: Annotated[
-        Path, typer.Option(help="Folder of feature files called BACKBONE__DATASET.")
-    ] = Path("features"),
+    features: Annotated[Path, typer.Option(help="Folder of feature files called BACKBONE__DATASET.")] = Path(
+        "features"
+    ),
     results: Results = Path("unem-results"),
     engine: EngineName = "local",
     address: Address = None,
@@ -272,11 +288,15 @@ def reproduce(
     tasks: TasksOverride = None,
     methods: Annotated[
         str | None,
-        typer.Option(help="Only these of the recipe's methods: globs, comma separated; !GLOB leaves out.", show_default=False),
+        typer.Option(
+            help="Only these of the recipe's methods: globs, comma separated; !GLOB leaves out.", show_default=False
+        ),
     ] = None,
     stand_in: Annotated[
         str | None,
-        typer.Option(help="Files that stand in for the paper's, comma separated.  [default: the recipe's]", show_default=False),
+        typer.Option(
+            help="Files that stand in for the paper's, comma separated.  [default: the recipe's]", show_default=False
+        ),
     ] = None,
     dry_run: DryRun = False,
     quiet: Quiet = False,
@@ -322,35 +342,47 @@ def _print_recipes() -> None:
 
 
 def _print_recipe(planned: Any, store: ResultsStore) -> None:
-    from unem.paper import check_claims, entries, grid
+    from unem.paper import check_claims, depth_rows, entries, grid
 
     rows = [row for cell in planned.plan.cells if (row := store.get(cell.name))]
     out.print(f"\n[bold]{escape(planned.recipe.title)}[/]", highlight=False)
-    for features, (labels, columns, places) in grid(entries(planned.recipe, rows, planned.stand_ins)).items():
-        why = planned.stand_ins.get(features)
-        title = f"{features}" + (f": stands in ({why})" if why else "")
+    found = entries(planned.recipe, rows, planned.stand_ins)
+    for made in grid(found):
+        why = planned.stand_ins.get(made.title)
+        title = made.title + (f": stands in ({why})" if why else "")
         table = Table("method", title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-        for column in columns:
-            table.add_column(column, justify="right")
-        best = {c: max(_mean(places[l, c]) for l in labels if (l, c) in places) for c in columns}
-        for label in labels:
-            texts = (_place_text(places.get((label, c), []), best[c]) for c in columns)
-            table.add_row(label, *texts)
+        for column, features in made.features.items():
+            stands_in = column != made.title and features == column and features in planned.stand_ins
+            table.add_column(f"{column}\n(stands in)" if stands_in else column, justify="right")
+        for label in made.labels:
+            table.add_row(label, *(_place_text(made.places.get((label, c), ()), made.best(c)) for c in made.columns))
         out.print(table)
+    _print_depth(depth_rows(found))
     for check in check_claims(planned.recipe.claims, rows):
         colour = {"seen": "green", "not seen": "red"}.get(check.verdict, "yellow")
-        out.print(f"{check.claim} ({check.where}): [{colour}]{check.verdict}[/], {escape(check.seen)}", highlight=False, soft_wrap=True)
+        out.print(
+            f"{check.claim} ({check.where}): [{colour}]{check.verdict}[/], {escape(check.seen)}",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
-def _mean(found: Sequence[Any]) -> float:
-    return sum(e.columns["accuracy"] for e in found) / len(found)
+def _print_depth(rows: Sequence[Mapping[str, Any]]) -> None:
+    if rows:
+        names = [n for n in rows[0] if any(r[n] is not None for r in rows)]
+        table = Table(*names, box=box.SIMPLE_HEAD, pad_edge=False)
+        for row in rows:
+            table.add_row(*(f"{row[n]:.3g}" if isinstance(row[n], float) else str(row[n] or "") for n in names))
+        out.print(table)
 
 
 def _place_text(found: Sequence[Any], best: float) -> str:
     """Ours, and the paper's with the difference; over several training seeds the mean and their range."""
+    from unem.paper.tables import mean_accuracy
+
     if not found:
         return ""
-    accuracy = _mean(found)
+    accuracy = mean_accuracy(found)
     text = f"{accuracy:.1f}"
     if len(found) > 1:
         values = [e.columns["accuracy"] for e in found]
@@ -373,7 +405,10 @@ def _print_missing(plans: Iterable[Any]) -> None:
     for how, names in by_how.items():
         err.print(f"[bold yellow]missing:[/] {', '.join(names)}: {escape(how)}", highlight=False, soft_wrap=True)
     if missing:
-        err.print("Save them with unem.FeatureSet(…).save('BACKBONE__DATASET.safetensors'); docs/reproduce.md says how.", highlight=False)
+        err.print(
+            "Save them with unem.FeatureSet(…).save('BACKBONE__DATASET.safetensors'); docs/reproduce.md says how.",
+            highlight=False,
+        )
 
 
 # -- report ---------------------------------------------------------------------------------------------------------------

@@ -159,7 +159,7 @@ class _Run:
     def _run_of(self, job: Job, row: dict[str, Any]) -> dict[str, Any]:
         needed = job.needs
         spent = self.store.get(needed.name) if needed else None
-        return row["run"] | ({"preparation_seconds": spent["run"]["seconds"]} if spent else {})
+        return {**row["run"], **({"preparation_seconds": spent["run"]["seconds"]} if spent else {})}
 
     def _finish(self, job: Job, row: dict[str, Any] | None = None) -> None:
         if isinstance(job, Cell):

@@ -42,11 +42,11 @@ def run_job(job: Job, load: Loader, prepared: Mapping[str, Any] | None = None, d
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         if isinstance(job, Preparation):
-            result, run = _prepare(job, load, device), {}
+            result, spent = _prepare(job, load, device), dict[str, Any]()
         else:
-            result, run = _score(job, load, prepared or {}, device)
+            result, spent = _score(job, load, prepared or {}, device)
     notes = sorted({str(w.message) for w in caught if issubclass(w.category, UserWarning)})
-    return {"result": result, "run": run | _circumstances(time.perf_counter() - began, device, notes)}
+    return {"result": result, "run": spent | _circumstances(time.perf_counter() - began, device, notes)}
 
 
 def _prepare(job: Preparation, load: Loader, device: str) -> dict[str, Any]:
@@ -68,9 +68,7 @@ def _typed(learning: Mapping[str, Any]) -> dict[str, Any]:
     return {k: tuple(v) if isinstance(v, list) else v for k, v in learning.items()}
 
 
-def _score(
-    cell: Cell, load: Loader, prepared: Mapping[str, Any], device: str
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def _score(cell: Cell, load: Loader, prepared: Mapping[str, Any], device: str) -> tuple[dict[str, Any], dict[str, Any]]:
     features = load(cell.images)
     support, query = cell.images.pools(features)
     protocol = cell.images.protocol(cell.protocol, support)

@@ -144,9 +144,9 @@ def _check_block(block: Mapping[str, Any]) -> None:
     for name in ("learning", "learned_at", "settings", "test", "validation"):
         if not isinstance(block.get(name, {}), dict):
             raise InputError(f"{name}: expected names and values, got {block[name]!r}")
-    for name, known in (("learned_at", PROTOCOL), ("test", IMAGES), ("validation", IMAGES)):
-        if wrong := sorted(block.get(name, {}).keys() - set(known)):
-            raise InputError(f"{name}: {wrong[0]!r} is not known; expected some of {', '.join(known)}")
+    for name, parts in (("learned_at", PROTOCOL), ("test", IMAGES), ("validation", IMAGES)):
+        if wrong := sorted(block.get(name, {}).keys() - set(parts)):
+            raise InputError(f"{name}: {wrong[0]!r} is not known; expected some of {', '.join(parts)}")
     for name in ("features", "methods", *SWEPT):
         if name in block and _as_list(block[name]) == []:
             raise InputError(f"{name}: got an empty list, at least one value is needed")
@@ -207,7 +207,9 @@ def _cells(
         protocol = Protocol(**{n: chosen[n] for n in PROTOCOL})
         learned_on = chosen.get("learned_on")
         learned_images = _images(folder, learned_on, block)[0] if learned_on else validation
-        preparation = _preparation(block, info, protocol, learned_images, chosen, folder.load(test.features).num_classes)
+        preparation = _preparation(
+            block, info, protocol, learned_images, chosen, folder.load(test.features).num_classes
+        )
         for settings in _settings(block["settings"], info):
             cell = Cell(info.name, test, protocol, block["tasks"], chosen["seed"], settings, preparation)
             yield cell

@@ -2,7 +2,7 @@
 
 from unem.paper.claims import Check, Difference, check_claims, paired
 from unem.paper.recipes import Recipe, RecipePlan, citation, list_recipes, plan_recipe, printed, recipe
-from unem.paper.tables import Entry, entries, grid
+from unem.paper.tables import Entry, depth_rows, entries, grid
 
 __all__ = [
     "Check",
@@ -12,6 +12,7 @@ __all__ = [
     "RecipePlan",
     "check_claims",
     "citation",
+    "depth_rows",
     "entries",
     "grid",
     "list_recipes",

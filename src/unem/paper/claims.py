@@ -122,7 +122,9 @@ def _depth(rows: Sequence[Row]) -> list[Check]:
     """Deeper helps up to 7–10 layers, and no deeper."""
     checks = []
     for (features, method, shots), group in _groups(rows, "features", "method", "shots").items():
-        by_depth = {row["key"]["preparation"]["learning"]["layers"]: row for _, row in group if row["key"]["preparation"]}
+        by_depth = {
+            row["key"]["preparation"]["learning"]["layers"]: row for _, row in group if row["key"]["preparation"]
+        }
         if not {3, 10} <= by_depth.keys() or max(by_depth) <= 10:
             continue
         knee = max((by_depth[d] for d in (7, 10) if d in by_depth), key=lambda r: r["result"]["accuracy"])

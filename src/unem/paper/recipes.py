@@ -143,7 +143,7 @@ def plan_recipe(
         changes = dict(block.get("stand_ins", {}))
         candidates = stand_in.split(",") if stand_in else _files(changes.pop("features", []))
         substitutes = [n for n in _present(candidates, folder) if n not in wanted]
-        stand_ins |= {n: "not a dataset of the paper, or not all of it" for n in substitutes}
+        stand_ins |= dict.fromkeys(substitutes, "not a dataset of the paper, or not all of it")
         for features, changed in ((there, {}), (substitutes, changes)):
             plan += _expanded(recipe.name, block, features, changed, folder, overrides, methods)
     return RecipePlan(recipe, plan, stand_ins, missing)
@@ -164,7 +164,11 @@ def _expanded(
     if not features or not full["methods"]:
         return Plan()
     if lacking:
-        left = [LeftOut(f, m, f"{lacking[0]!r}, which it is learned on, is not there") for f in features for m in full["methods"]]
+        left = [
+            LeftOut(f, m, f"{lacking[0]!r}, which it is learned on, is not there")
+            for f in features
+            for m in full["methods"]
+        ]
         return Plan(left_out=tuple(left))
     return expand(Spec(name, (full,)), folder, overrides)
 
@@ -184,7 +188,9 @@ def _matching(methods: Any, pattern: str | None) -> list[str]:
 def _other_tasks(folder: FeatureFolder, name: str) -> str:
     """Why a file of the paper's name does not give the paper's tasks; nothing when it does."""
     _, test = usual_images(folder.load(name), folder.digest(name))
-    return "" if test.query_classes is None else "it has no splits 'val' and 'test': tested on queries of the odd classes"
+    return (
+        "" if test.query_classes is None else "it has no splits 'val' and 'test': tested on queries of the odd classes"
+    )
 
 
 def _files(names: Any) -> list[str]:

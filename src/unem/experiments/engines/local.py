@@ -74,7 +74,9 @@ class LocalEngine:
         self.workers[self.workers.index(worker)] = _Worker(self, worker.device)
         if job is None:
             return None
-        return Outcome(job.name, error=f"its worker process died (exit code {code}), perhaps for want of memory", lost=True)
+        return Outcome(
+            job.name, error=f"its worker process died (exit code {code}), perhaps for want of memory", lost=True
+        )
 
     def close(self) -> None:
         for worker in self.workers:
