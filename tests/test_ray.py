@@ -37,7 +37,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def cluster():
     """Two nodes of one core each, on this machine."""
-    os.environ["RAY_DEDUP_LOGS"] = "0"
+    os.environ["RAY_WORKER_NICENESS"] = "0"  # else workers wait for whatever else the machine does
     made = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
     made.add_node(**NODE)
     ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")

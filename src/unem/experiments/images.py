@@ -23,6 +23,7 @@ __all__ = ["FeatureFolder", "Images", "parse_classes", "usual_images"]
 
 ENDINGS = (".safetensors", ".npz", ".npy", ".pt", ".pth")
 LOADED_AT_ONCE = 3  # one that is tested, one that is learned on, one to spare
+CUT_AT_ONCE = 6  # splits of those: cutting them out anew costs more than a small job
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,7 @@ class FeatureFolder:
         if not self.folder.is_dir():
             raise InputError(f"features: {os.fspath(folder)!r} is not a folder; a folder of feature files is expected")
         self.load = lru_cache(LOADED_AT_ONCE)(self._load)
+        self.pools = lru_cache(CUT_AT_ONCE)(lambda images: images.pools(self.of(images)))
         self._digests: dict[str, str] = {}
 
     @property

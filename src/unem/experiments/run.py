@@ -26,14 +26,14 @@ __all__ = ["run_job"]
 
 LARGEST_CONFUSION = 256  # classes; a larger table is not worth its place in every row
 
-Loader = Callable[[Images], FeatureSet]
+Pools = Callable[[Images], tuple[FeatureSet, FeatureSet | None]]
 
 
-def run_job(job: Job, load: Loader, prepared: Mapping[str, Any] | None = None, device: str = "cpu") -> dict[str, Any]:
+def run_job(job: Job, pools: Pools, prepared: Mapping[str, Any] | None = None, device: str = "cpu") -> dict[str, Any]:
     """The ``result`` and the ``run`` of a job's row.
 
     Args:
-        load: gives the feature set that images come from.
+        pools: gives the sets that support and query come from (:meth:`Images.pools`), best from memory.
         prepared: the result of the preparation that a cell needs.
     """
     if job.code != code_version():
@@ -42,16 +42,15 @@ def run_job(job: Job, load: Loader, prepared: Mapping[str, Any] | None = None, d
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         if isinstance(job, Preparation):
-            result, spent = _prepare(job, load, device), dict[str, Any]()
+            result, spent = _prepare(job, pools, device), dict[str, Any]()
         else:
-            result, spent = _score(job, load, prepared or {}, device)
+            result, spent = _score(job, pools, prepared or {}, device)
     notes = sorted({str(w.message) for w in caught if issubclass(w.category, UserWarning)})
     return {"result": result, "run": spent | _circumstances(time.perf_counter() - began, device, notes)}
 
 
-def _prepare(job: Preparation, load: Loader, device: str) -> dict[str, Any]:
-    features = load(job.images)
-    support, query = job.images.pools(features)
+def _prepare(job: Preparation, pools: Pools, device: str) -> dict[str, Any]:
+    support, query = pools(job.images)
     protocol = job.images.protocol(job.protocol, support)
     validation = Validation(support, query, job.tasks, seed=job.seed, learning=_typed(job.learning))
     ready = validation.ready(job.method, protocol, job.classes or support.num_classes, device)
@@ -68,9 +67,8 @@ def _typed(learning: Mapping[str, Any]) -> dict[str, Any]:
     return {k: tuple(v) if isinstance(v, list) else v for k, v in learning.items()}
 
 
-def _score(cell: Cell, load: Loader, prepared: Mapping[str, Any], device: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    features = load(cell.images)
-    support, query = cell.images.pools(features)
+def _score(cell: Cell, pools: Pools, prepared: Mapping[str, Any], device: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    support, query = pools(cell.images)
     protocol = cell.images.protocol(cell.protocol, support)
     method = _method(cell, prepared, support.num_classes)
     done = evaluate(method, support, protocol, query=query, tasks=cell.tasks, seed=cell.seed, device=device)

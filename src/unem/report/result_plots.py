@@ -20,6 +20,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from unem._io import write_aside
 from unem.experiments.store import flat
+from unem.paper.claims import paired
 from unem.report.plots import COLOURS, figure_svg, finish, legend_below, styled
 
 __all__ = ["Plot", "all_plots", "confusion_plot"]
@@ -296,21 +297,27 @@ def _depth(pairs: Pairs) -> list[Plot]:
         if len(by_depth) < 3:
             continue
         xs = sorted(by_depth)
+        reference = 10 if 10 in by_depth else xs[-1]
         numbers = [
             {
                 "layers": x,
                 "parameters": 2 * x + 1,
+                "paired_interval": paired(by_depth[x][1], by_depth[reference][1]).interval,
                 **{k: by_depth[x][0][k] for k in ("accuracy", "interval", "ms_per_task", "preparation_seconds")},
             }
             for x in xs
         ]
         with styled(2) as (figure, (upper, lower)):
-            accuracies, intervals = ([n[k] for n in numbers] for k in ("accuracy", "interval"))
-            upper.errorbar(xs, accuracies, intervals, capsize=2, **_look(0))
+            upper.errorbar(
+                xs, *([n[k] for n in numbers] for k in ("accuracy", "paired_interval")), capsize=2, **_look(0)
+            )
             lower.plot(xs, [n["preparation_seconds"] for n in numbers], **_look(1))
             finish(upper, f"Accuracy (%), {features}, {shots} shots")
             finish(lower, "Seconds to learn", xlabel="layers L", from_zero=True)
-        caption = f"{method} on {features} with L layers, 2L + 1 learned numbers. The intervals are of each accuracy; the tasks are the same, so differences are surer."
+        caption = (
+            f"{method} on {features} with L layers, 2L + 1 learned numbers. Bars: 95 % interval of the difference to "
+            f"{reference} layers, task by task. The time depends on what else the machine did."
+        )
         words = f"Line charts of accuracy and learning time for {len(xs)} depths."
         plots.append(Plot(f"depth-{features}-{shots}", "Depth", caption, words, figure, numbers))
     return plots

@@ -12,7 +12,7 @@ from unem.errors import InputError
 from unem.experiments.cells import Job, job_from_key
 from unem.experiments.engines.worker import describe_error
 from unem.experiments.execute import Outcome
-from unem.experiments.images import FeatureFolder, Images
+from unem.experiments.images import CUT_AT_ONCE, LOADED_AT_ONCE, FeatureFolder, Images
 from unem.experiments.run import run_job
 from unem.features.store import FeatureSet
 
@@ -121,7 +121,7 @@ def _ray() -> Any:
 def _run_on_node(key: dict[str, Any], prepared: dict[str, Any] | None, sets: dict[str, Any], device: str) -> Any:
     _sets.update(sets)
     try:
-        return {"row": run_job(job_from_key(key), lambda images: _built(images.digest), prepared, device)}
+        return {"row": run_job(job_from_key(key), _pools, prepared, device)}
     except Exception as error:  # as in the local worker; Ray would repeat the job or end the sweep
         return {"error": describe_error(error)}
 
@@ -129,7 +129,12 @@ def _run_on_node(key: dict[str, Any], prepared: dict[str, Any] | None, sets: dic
 _sets: dict[str, Any] = {}
 
 
-@lru_cache(3)
+@lru_cache(CUT_AT_ONCE)
+def _pools(images: Images) -> tuple[FeatureSet, FeatureSet | None]:
+    return images.pools(_built(images.digest))
+
+
+@lru_cache(LOADED_AT_ONCE)
 def _built(digest: str) -> FeatureSet:
     return _unpacked(_ray().get(_sets[digest]))
 

@@ -49,7 +49,7 @@ def _listen(jobs: queue.Queue[str]) -> None:
 
 def _answer(order: dict[str, Any], folder: FeatureFolder) -> dict[str, Any]:
     try:
-        row = run_job(job_from_key(order["key"]), folder.of, order["prepared"], order["device"])
+        row = run_job(job_from_key(order["key"]), folder.pools, order["prepared"], order["device"])
         return {"name": order["name"], "row": row}
     except Exception as error:  # one job must not end the others
         return {"name": order["name"], "error": describe_error(error)}
