@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import unem
-from unem._io import to_json
+from unem._io import _without_nan, to_json
 from unem._version import __version__
 from unem.errors import InputError
 from unem.experiments.images import Images
@@ -41,7 +41,7 @@ def job_name(key: Mapping[str, Any]) -> str:
         >>> job_name({"a": 1, "b": 2.0}) == job_name({"b": 2.0, "a": 1})
         True
     """
-    text = json.dumps(json.loads(to_json(dict(key))), sort_keys=True, ensure_ascii=False)
+    text = json.dumps(_without_nan(dict(key)), sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 

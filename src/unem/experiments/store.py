@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from unem._io import to_json, write_aside, write_json
+from unem._io import _without_nan, write_aside, write_json
 from unem.errors import InputError
 from unem.experiments.cells import job_name
 
@@ -89,7 +89,7 @@ class ResultsStore:
         name = job_name(key)
         row = {"format": FORMAT, "name": name, "key": dict(key), "result": dict(result), "run": dict(run)}
         with write_aside(self.path(name)) as aside:  # one line: `unem results show` sets it out for reading
-            aside.write_text(json.dumps(json.loads(to_json(row)), ensure_ascii=False) + "\n", encoding="utf-8")
+            aside.write_text(json.dumps(_without_nan(row), ensure_ascii=False) + "\n", encoding="utf-8")
         return name
 
     def tidy(self) -> None:
