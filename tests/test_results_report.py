@@ -111,7 +111,7 @@ def test_plots_are_files_too(store, tmp_path):
     with Image.open(next((tmp_path / "plots").glob("lambda*.png"))) as image:
         assert image.width >= 900
     numbers = list(csv.DictReader((tmp_path / "plots" / "lambda.csv").open()))
-    assert {n["what"] for n in numbers} == {"curve", "rule", "learned"}
+    assert {n["what"] for n in numbers} == {"curve", "EM-Dirichlet's rule", "UNEM", "λ learned alone"}
 
 
 def test_a_chosen_confusion(store):

@@ -350,10 +350,14 @@ def _print_recipe(planned: Any, store: ResultsStore) -> None:
     for made in grid(found):
         why = planned.stand_ins.get(made.title)
         title = made.title + (f": stands in ({why})" if why else "")
-        table = Table("method", title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        table = Table(
+            title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1)
+        )
+        table.add_column("method", min_width=14, overflow="fold")
         for column, features in made.features.items():
             stands_in = column != made.title and features == column and features in planned.stand_ins
-            table.add_column(f"{column}\n(stands in)" if stands_in else column, justify="right")
+            heading = column.replace(", ", "\n").replace("__", "__\n")  # a terminal is narrow
+            table.add_column(f"{heading}\n(stands in)" if stands_in else heading, justify="right", no_wrap=False)
         for label in made.labels:
             table.add_row(label, *(_place_text(made.places.get((label, c), ()), made.best(c)) for c in made.columns))
         out.print(table)

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 from typing import Any
 
 import matplotlib
@@ -107,19 +107,8 @@ def _sensitivity(pairs: Pairs) -> Plot | None:
             axes.plot(*zip(*[p[:2] for p in points], strict=True), color=colour, label=features, linewidth=1.8)
             best = max(points, key=lambda p: p[1])
             axes.plot(*best[:2], color=colour, marker="*", markersize=13, linestyle="none")
-            marks = _lambda_marks(pairs, features, method, shots, points)
-            for kind, (lam, accuracy) in marks.items():
-                filled = colour if kind == "learned" else COLOURS["paper"]
-                axes.plot(
-                    lam,
-                    accuracy,
-                    color=colour,
-                    marker="oD"[kind == "learned"],
-                    markerfacecolor=filled,
-                    markersize=8,
-                    linestyle="none",
-                    zorder=3,
-                )
+            for kind, (lam, accuracy) in _lambda_marks(pairs, features, method, shots).items():
+                axes.plot(*(lam, accuracy), color=colour, **_LAMBDA_MARKS[kind], linestyle="none", zorder=3)
                 numbers.append(
                     {
                         "features": features,
@@ -134,28 +123,17 @@ def _sensitivity(pairs: Pairs) -> Plot | None:
                 {"features": features, "method": method, "what": "curve", "lambda": x, "accuracy": y, "interval": i}
                 for x, y, i in points
             ]
-        for marker, hollow, name in (
-            ("*", False, "best"),
-            ("o", True, "rule of EM-Dirichlet"),
-            ("D", False, "learned"),
-        ):
-            face = COLOURS["paper"] if hollow else COLOURS["muted"]
-            axes.plot(
-                [],
-                [],
-                color=COLOURS["muted"],
-                marker=marker,
-                markerfacecolor=face,
-                linestyle="none",
-                markersize=8,
-                label=name,
-            )
+        best_mark: dict[str, Any] = {"marker": "*", "markersize": 13}
+        for name, look in {"best of the curve": best_mark, **_LAMBDA_MARKS}.items():
+            axes.plot([], [], color=COLOURS["muted"], linestyle="none", label=name, **look)
         finish(axes, "Accuracy (%)", xlabel="λ")
         _log(axes)
         legend_below(figure, axes, 2)
     lowest = min(n["accuracy"] for n in numbers)
-    caption = "Accuracy against the class balance λ, all else as it is: too small and too large both cost. The star is the best λ of the grid, "
-    caption += "the ring the rule λ = ⌊K/K_eff⌋·|Q|, the diamond the one λ that was learned on validation tasks."
+    caption = (
+        "EM-Dirichlet's accuracy against its class balance λ, all else as it is: too small and too large both cost. Its rule is "
+        "λ = ⌊K/K_eff⌋·|Q|. UNEM learned one λ per layer, and T: shown at the middle one of its λ, with the accuracy it reaches."
+    )
     words = f"Line chart of accuracy against λ for {len(curves)} datasets, from {lowest:.0f} % upwards."
     return Plot("lambda", "Sensitivity to λ", caption, words, figure, numbers)
 
@@ -164,18 +142,25 @@ def _lam(row: Row) -> float:
     return float(row["key"]["settings"]["class_balance"]) * float(row["key"]["protocol"]["queries"])
 
 
-def _lambda_marks(
-    pairs: Pairs, features: str, method: str, shots: int, points: Sequence[tuple[float, float, float]]
-) -> dict[str, tuple[float, float]]:
-    """Where the rule and the learned λ lie; learned marks are at the accuracy they reach."""
+_LAMBDA_MARKS: Mapping[str, dict[str, Any]] = {
+    "EM-Dirichlet's rule": {"marker": "o", "markersize": 8, "markerfacecolor": COLOURS["paper"]},
+    "UNEM": {"marker": "D", "markersize": 8},
+    "λ learned alone": {"marker": "v", "markersize": 7},
+}
+
+
+def _lambda_marks(pairs: Pairs, features: str, method: str, shots: int) -> dict[str, tuple[float, float]]:
+    """λ and accuracy of the rule and of what was learned."""
     marks = {}
     for c, row in pairs:
-        if (c["features"], c["shots"]) != (features, shots) or c["queries"] != 75 or c["effective_classes"] != "5":
+        if (c["features"], c["shots"]) != (features, shots) or (c["queries"], c["effective_classes"]) != (75, "5"):
             continue
         if c["method"] == method == "em-dirichlet" and not row["key"]["settings"] and not row["key"]["preparation"]:
-            marks["rule"] = (row["result"]["classes"] // 5 * c["queries"], c["accuracy"])
-        if c["variant"] == "lambda-only":
-            marks["learned"] = (row["result"]["schedule"]["class_balance"] * c["queries"], c["accuracy"])
+            marks["EM-Dirichlet's rule"] = (row["result"]["classes"] // 5 * c["queries"], c["accuracy"])
+        if c["method"] == "unem-dirichlet" and c["variant"] in ("adaptive", "lambda-only") and not c["learned_on"]:
+            learned = row["result"]["schedule"]["class_balance"]
+            lam = 75 * (median(learned) if isinstance(learned, list) else learned)
+            marks.setdefault("UNEM" if c["variant"] == "adaptive" else "λ learned alone", (lam, c["accuracy"]))
     return marks
 
 
@@ -308,9 +293,8 @@ def _depth(pairs: Pairs) -> list[Plot]:
             for x in xs
         ]
         with styled(2) as (figure, (upper, lower)):
-            upper.errorbar(
-                xs, *([n[k] for n in numbers] for k in ("accuracy", "paired_interval")), capsize=2, **_look(0)
-            )
+            accuracies, intervals = ([n[k] for n in numbers] for k in ("accuracy", "paired_interval"))
+            upper.errorbar(xs, accuracies, intervals, capsize=2, **_look(0))
             lower.plot(xs, [n["preparation_seconds"] for n in numbers], **_look(1))
             finish(upper, f"Accuracy (%), {features}, {shots} shots")
             finish(lower, "Seconds to learn", xlabel="layers L", from_zero=True)

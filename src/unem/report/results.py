@@ -162,7 +162,7 @@ def _reasons(left_out: Sequence[Mapping[str, str]]) -> list[str]:
 
 def _summary(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """For each feature file, the best method under the usual protocol at its fewest shots."""
-    usual = [c for c in map(flat, rows) if c["effective_classes"] == "5" and c["queries"] == 75]
+    usual = [c for row in rows if _plain(c := flat(row), row) and (c["effective_classes"], c["queries"]) == ("5", 75)]
     cards = []
     for features in sorted({c["features"] for c in usual}):
         here = [c for c in usual if c["features"] == features]
@@ -172,6 +172,12 @@ def _summary(rows: Sequence[Row]) -> list[dict[str, Any]]:
         others = len({c["method"] for c in here if c["shots"] == shots}) - 1
         cards.append({**best, "law": law, "others": others})
     return cards
+
+
+def _plain(columns: Mapping[str, Any], row: Row) -> bool:
+    """A method as it is meant to be used: no setting swept, no part of it switched off, the first training seed."""
+    as_meant = columns["variant"] in ("", "adaptive") and columns["training_seed"] in (None, 0)
+    return as_meant and not row["key"]["settings"] and not columns["learned_on"]
 
 
 def _chosen(store: ResultsStore, rows: Sequence[Row], name: str | None) -> Row:
