@@ -2,8 +2,8 @@
 
     python benchmarks/sweeps.py --cells 200 --workers 1,2 --engines local,ray
 
-Cells are made as small as they can be (prototypes on one task), so that nearly all the time is overhead; the same cells are
-also done in this process, one after the other, which is the work alone.
+Cells are made as small as they can be (prototypes on one task). What a worker spends in a job is in its row; the rest of its time is
+overhead, taken from the same run, so that a machine that does other work too does not spoil the comparison.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import torch
 from unem import FeatureSet
 from unem.experiments import FeatureFolder, ResultsStore, execute, expand
 from unem.experiments.engines.local import LocalEngine
-from unem.experiments.run import run_job
 from unem.experiments.spec import parse_spec
 
 
@@ -52,34 +51,29 @@ def main() -> None:
         folder = Path(name)
         write_features(folder, 12_000, 512)
         cells = plan(folder, arguments.cells, arguments.tasks)
-        features = FeatureFolder(folder)
-        run_job(cells[0], features.pools)
-        began = time.perf_counter()
-        for cell in cells:
-            run_job(cell, features.pools)
-        alone = (time.perf_counter() - began) / len(cells)
-        print(f"work alone: {1000 * alone:.2f} ms a cell")
         for kind in arguments.engines.split(","):
             for workers in map(int, arguments.workers.split(",")):
-                measure(kind, workers, folder, cells, alone)
+                measure(kind, workers, folder, cells)
 
 
-def measure(kind: str, workers: int, folder: Path, cells, alone: float) -> None:
+def measure(kind: str, workers: int, folder: Path, cells) -> None:
     with tempfile.TemporaryDirectory() as results:
         began = time.perf_counter()
         made = engine(kind, folder, workers)
         warm = plan(folder, 4 * workers, 2)  # other cells: starts every worker, which loads the features
         execute(warm, ResultsStore(Path(results) / "warm"), made)
         ready = time.perf_counter() - began
-        began = time.perf_counter()
-        done = execute(cells, ResultsStore(results), made)
-        seconds = time.perf_counter() - began
+        store = ResultsStore(results)
+        began, spent = time.perf_counter(), time.process_time()
+        done = execute(cells, store, made)
+        seconds, spent = time.perf_counter() - began, time.process_time() - spent
         made.close()
+        working = sum(store.get(cell.name)["run"]["seconds"] for cell in cells)
     assert done.computed == len(cells)
-    each = seconds * workers / len(cells)
     print(
-        f"{kind}, {workers} workers: {len(cells) / seconds:.1f} cells/s, overhead {1000 * (each - alone):.2f} ms a cell and "
-        f"worker (ready after {ready:.1f} s)"
+        f"{kind}, {workers} workers: {len(cells) / seconds:.1f} cells/s; a cell: {1000 * working / len(cells):.1f} ms of work, "
+        f"{1000 * (seconds * workers - working) / len(cells):.1f} ms of waiting, {1000 * spent / len(cells):.1f} ms of processor time of "
+        f"the driver (ready after {ready:.1f} s)"
     )
 
 

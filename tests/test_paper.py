@@ -182,6 +182,8 @@ def test_other_claims():
     for beta, accuracy, verdict in ((5.0, 70, "seen"), (40.0, 55, "not seen")):
         learned = made_row(accuracy, method="unem-dirichlet", schedule={"class_balance": [1.0, beta, beta + 1]})
         assert [c.verdict for c in check_claims(["learned-lambda"], [*curve, learned])] == [verdict, verdict]
+        alone = made_row(accuracy, method="unem-dirichlet", variant="lambda-only", schedule={"class_balance": beta})
+        assert [c.verdict for c in check_claims(["learned-lambda"], [*curve, alone])] == [verdict]
     assert check_claims(CLAIMS, []) == []
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import unem
-from unem._io import _without_nan, to_json
+from unem._io import plain
 from unem._version import __version__
 from unem.errors import InputError
 from unem.experiments.images import Images
@@ -41,7 +41,7 @@ def job_name(key: Mapping[str, Any]) -> str:
         >>> job_name({"a": 1, "b": 2.0}) == job_name({"b": 2.0, "a": 1})
         True
     """
-    text = json.dumps(_without_nan(dict(key)), sort_keys=True, ensure_ascii=False)
+    text = json.dumps(plain(dict(key)), sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
@@ -121,8 +121,8 @@ def _key(job: Job) -> dict[str, Any]:
     """Plain JSON values, so that a key that was written and read again is the same."""
     protocol = {k: v for k, v in job.protocol.to_dict().items() if k != "query_classes"}
     values = {f: getattr(job, f) for f in job.__dataclass_fields__ if f not in ("images", "protocol", "preparation")}
-    plain = {"kind": job.kind, "format": FORMAT, **values, "images": asdict(job.images), "protocol": protocol}
-    key: dict[str, Any] = json.loads(to_json(plain))
+    whole = {"kind": job.kind, "format": FORMAT, **values, "images": asdict(job.images), "protocol": protocol}
+    key: dict[str, Any] = plain(whole)
     return key
 
 

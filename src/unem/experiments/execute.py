@@ -135,6 +135,7 @@ class _Run:
         for _ in range(min(self.engine.free(), len(self.ready))):
             job = self.ready.popleft()
             if job.name in self.store:  # another process works on the same folder
+                self.done.found += isinstance(job, Cell)
                 self._finish(job)
                 self._tell(began)
                 continue

@@ -7,12 +7,12 @@ import io
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from unem._io import _without_nan, write_aside, write_json
+from unem._io import plain, write_aside, write_json
 from unem.errors import InputError
 from unem.experiments.cells import job_name
 
@@ -89,7 +89,7 @@ class ResultsStore:
         name = job_name(key)
         row = {"format": FORMAT, "name": name, "key": dict(key), "result": dict(result), "run": dict(run)}
         with write_aside(self.path(name)) as aside:  # one line: `unem results show` sets it out for reading
-            aside.write_text(json.dumps(_without_nan(row), ensure_ascii=False) + "\n", encoding="utf-8")
+            aside.write_text(json.dumps(plain(row), ensure_ascii=False) + "\n", encoding="utf-8")
         return name
 
     def tidy(self) -> None:
@@ -148,6 +148,11 @@ def flat(row: Mapping[str, Any]) -> Row:
         "code": key["code"],
         "date": run["date"],
     }
+
+
+def in_order(values: Iterable[Any]) -> tuple[Any, ...]:
+    """A key that sorts columns: numbers by size, before texts."""
+    return tuple((0, v, "") if isinstance(v, int | float) else (1, 0, str(v)) for v in values)
 
 
 def _effective(value: Any) -> str:

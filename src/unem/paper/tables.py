@@ -149,8 +149,10 @@ def _grid(title: str, group: Sequence[Entry], made: Sequence[Entry]) -> Grid:
 
 def column_name(entry: Entry, made: Sequence[Entry]) -> str:
     """Shots, and the numbers of the protocol that vary."""
-    parts = [f"{entry.columns['shots']} shots"]
+    parts = []
     for name, title in (("effective_classes", "K_eff"), ("queries", "|Q|"), ("seed", "seed")):
         if len({e.columns[name] for e in made}) > 1:
             parts.append(f"{title} {entry.columns[name]}")
-    return ", ".join(parts)
+    shots = [f"{entry.columns['shots']} shots"]
+    several = len({e.columns["shots"] for e in made if e.columns["features"] == entry.columns["features"]}) > 1
+    return ", ".join((shots if several or not parts else []) + parts)

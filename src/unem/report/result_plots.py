@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from unem._io import write_aside
-from unem.experiments.store import flat
+from unem.experiments.store import flat, in_order
 from unem.paper.claims import paired
 from unem.report.plots import COLOURS, figure_svg, finish, legend_below, styled
 
@@ -87,7 +87,7 @@ def _by(pairs: Pairs, *columns: str) -> dict[tuple[Any, ...], list[tuple[Mapping
     groups: dict[tuple[Any, ...], list[tuple[Mapping[str, Any], Row]]] = defaultdict(list)
     for c, row in pairs:
         groups[tuple(c[name] for name in columns)].append((c, row))
-    return dict(sorted(groups.items(), key=lambda item: tuple(map(str, item[0]))))
+    return dict(sorted(groups.items(), key=lambda item: in_order(item[0])))
 
 
 # -- λ --------------------------------------------------------------------------------------------------------------------
@@ -101,6 +101,7 @@ def _sensitivity(pairs: Pairs) -> Plot | None:
         return None
     numbers = []
     with styled(1) as (figure, (axes,)):
+        figure.set_size_inches(5.0, 4.4)
         for place, ((features, method, shots), group) in enumerate(curves.items()):
             colour = PALETTE[place % len(PALETTE)]
             points = sorted((_lam(r), c["accuracy"], c["interval"]) for c, r in group)
@@ -333,9 +334,9 @@ def _reliability(pairs: Pairs) -> list[Plot]:
                     **_look(place),
                 )
                 numbers += [{"method": method, **b} for b in bins]
-            finish(axes, f"Right when sure? (%), {features}, {shots} shots", xlabel="confidence (%)", from_zero=True)
+            finish(axes, f"Right answers (%), {features}", xlabel="confidence (%)", from_zero=True)
             legend_below(figure, axes, 2)
-        caption = f"{features}: share of right answers against the confidence they were given with; on the dashed line the probabilities mean what they say. In brackets the expected calibration error in percent."
+        caption = f"{features}, {shots} shots: share of right answers against the confidence they were given with; on the dashed line the probabilities mean what they say. In brackets the expected calibration error in percent."
         words = f"Reliability diagram of {len(ranked)} methods on {features}."
         plots.append(Plot(f"reliability-{features}-{shots}", "Calibration", caption, words, figure, numbers))
     return plots
