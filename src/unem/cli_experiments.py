@@ -101,7 +101,8 @@ def _execute(
         err.print(f"[bold yellow]note:[/] {name}.json is damaged; it is computed again if it is wanted", soft_wrap=True)
     if all(cell.name in store for cell in cells):
         return Execution(found=len({cell.name for cell in cells}))  # no need to start workers
-    made = _engine(engine, features, address, workers, _check_device(device))
+    # With Ray it is the nodes that need the device, not this machine.
+    made = _engine(engine, features, address, workers, device if engine == "ray" else _check_device(device))
     try:
         with _progress(quiet, "{task.fields[rate]}", "{task.fields[news]}") as progress:
             bar = progress.add_task("cells", total=len(cells), rate="", news="")
