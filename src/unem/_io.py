@@ -13,7 +13,7 @@ from typing import Any
 
 from unem.errors import InputError
 
-__all__ = ["check_writable", "read_json", "to_json", "write_aside", "write_json"]
+__all__ = ["check_writable", "plain", "read_json", "to_json", "write_aside", "write_json"]
 
 
 @contextmanager
@@ -79,14 +79,15 @@ def to_json(value: Any) -> str:
           "interval": null
         }
     """
-    return json.dumps(_without_nan(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _without_nan(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Values as JSON has them: lists for tuples, null for numbers that are not finite."""
     if isinstance(value, dict):
-        return {k: _without_nan(v) for k, v in value.items()}
+        return {k: plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_nan(v) for v in value]
+        return [plain(v) for v in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

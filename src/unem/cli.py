@@ -5,12 +5,11 @@ from __future__ import annotations
 import functools
 import json
 import math
-import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,9 +25,11 @@ import unem
 from unem._io import check_writable, read_json, to_json, write_aside, write_json
 from unem.classmodels import by_name
 from unem.errors import InputError, UnemWarning
+from unem.experiments.images import parse_classes
 from unem.family_training import FAMILIES
 from unem.features.store import SPLIT_SEPARATOR, FeatureSet
 from unem.methods import create_for
+from unem.training import variant
 from unem.trust import Assessment
 
 __all__ = ["app", "main"]
@@ -54,6 +55,8 @@ out, err = Console(), Console(stderr=True)
 
 def main() -> None:
     """Entry point of the ``unem`` command."""
+    import unem.cli_experiments  # noqa: F401  its commands
+
     warnings.showwarning = _show_warning
     app()
 
@@ -149,24 +152,8 @@ def _protocol(
         queries=queries,
         balance=balance,
         overlap=overlap,
-        query_classes=_parse_classes(query_classes, features.class_ids),
+        query_classes=parse_classes(query_classes, features.class_ids, "--query-classes"),
     )
-
-
-def _parse_classes(text: str | None, class_ids: tuple[int, ...]) -> tuple[int, ...] | None:
-    if text is None:
-        return None
-    if text in ("even", "odd"):
-        return tuple(c for c in class_ids if c % 2 == (text == "odd"))
-    classes: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
-        if not match:
-            raise InputError(
-                f"--query-classes: expected 'even', 'odd' or numbers and ranges such as 0-97,120, got {text!r}"
-            )
-        classes.extend(range(int(match[1]), int(match[2] or match[1]) + 1))
-    return tuple(classes)
 
 
 def _load(path: Path, labels: Path | None) -> FeatureSet:
@@ -337,6 +324,12 @@ def train(
         bool, typer.Option("--resume", help="Go on from OUTPUT.checkpoint.safetensors if it is there.")
     ] = False,
     seed: Seed = 0,
+    seeds: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Learn with so many seeds, from --seed on; OUTPUT is the typical one, with their spread."
+        ),
+    ] = 1,
     device: Device = "cpu",
     quiet: Quiet = False,
 ) -> None:
@@ -365,6 +358,7 @@ def train(
             "--init-temperature": init_temperature is not None,
             "--init-scale": init_scale is not None,
             "--resume": resume,
+            "--seeds": seeds != 1,
         }
         _refuse([name for name, given in changed.items() if given], method)
         pools = _pools(features, labels, support_split, query_split, default="val")
@@ -379,18 +373,43 @@ def train(
         return
     law = _learned_law(method)
     config = _training_config(law, recipe, tasks, epochs, layers, loss, learning_rate)
-    changes: dict[str, Any] = {"adaptive": not shared}
-    if no_temperature:
-        changes |= {"learn": ("class_balance",), "temperature": 1.0}
-        changes |= {"feature_scale": 1.0 if law.name == "gaussian" else 30.0} if init_scale is None else {}
+    changes = (variant("fixed", law.name) if shared else {}) | (
+        variant("no-temperature", law.name) if no_temperature else {}
+    )
     for name, value in (("temperature", init_temperature), ("feature_scale", init_scale)):
         changes |= {name: value} if value is not None else {}
     if init_lambda is not None:
         changes["class_balance"] = init_lambda / queries
     support, query = _pools(features, labels, support_split, query_split, default="val")
     protocol = _protocol(shots, effective_classes, queries, balance, overlap, query_classes, support)
-    checkpoint = Path(f"{output}.checkpoint.safetensors")
     config = replace(config, **changes)
+    learn = functools.partial(
+        _learn, support, law, protocol, config, query=query, device=_check_device(device), resume=resume, quiet=quiet
+    )
+    schedule = learn(seed, output) if seeds == 1 else _learn_seeds(learn, seed, seeds, output, quiet)
+    if not quiet:
+        out.print(_schedule_table(schedule, queries))
+        out.print(_learning_summary(schedule), highlight=False, soft_wrap=True)
+        out.print(f"schedule: {output}", highlight=False, soft_wrap=True)
+
+
+def _learn(
+    support: FeatureSet,
+    law: unem.ClassModel,
+    protocol: unem.Protocol,
+    config: unem.TrainingConfig,
+    seed: int,
+    output: Path,
+    *,
+    query: FeatureSet | None,
+    device: str,
+    resume: bool,
+    quiet: bool,
+) -> unem.Schedule:
+    """Learn one schedule and write it; Ctrl-C writes the best so far and ends the command."""
+    checkpoint = Path(f"{output}.checkpoint.safetensors")
+    if resume and not checkpoint.exists() and (done := _finished(output, support, query, protocol, config, seed)):
+        return done
     with _progress(quiet, "{task.fields[news]}") as progress:
         bar = progress.add_task("learning", total=config.epochs, news="")
 
@@ -405,21 +424,63 @@ def train(
             config,
             query=query,
             seed=seed,
-            device=_check_device(device),
+            device=device,
             checkpoint=checkpoint,
             resume=resume,
             on_epoch=on_epoch,
         )
     _emit_json(schedule.to_dict(), str(output))
-    if not quiet:
-        out.print(_schedule_table(schedule, queries))
-        out.print(_learning_summary(schedule), highlight=False, soft_wrap=True)
-        out.print(f"schedule: {output}", highlight=False, soft_wrap=True)
     if schedule.provenance["interrupted"]:
         later = "; --resume goes on" if checkpoint.exists() else ""
         err.print(f"interrupted; {_learning_summary(schedule)}{later}", highlight=False, soft_wrap=True)
         raise typer.Exit(130)
     checkpoint.unlink(missing_ok=True)
+    return schedule
+
+
+def _finished(
+    output: Path,
+    support: FeatureSet,
+    query: FeatureSet | None,
+    protocol: unem.Protocol,
+    config: unem.TrainingConfig,
+    seed: int,
+) -> unem.Schedule | None:
+    """What an earlier run has learned already, if it was this very training and came to its end."""
+    if not output.is_file():
+        return None
+    wanted = {
+        "digest": support.digest,
+        "query_digest": (query or support).digest,
+        "protocol": protocol.to_dict(),
+        "config": asdict(config),
+        "seed": seed,
+        "interrupted": False,
+    }
+    with suppress(InputError):
+        found = unem.Schedule.load(output)
+        if json.loads(to_json(wanted)) == {name: found.provenance.get(name) for name in wanted}:
+            return found
+    return None
+
+
+def _learn_seeds(
+    learn: Callable[[int, Path], unem.Schedule], first: int, count: int, output: Path, quiet: bool
+) -> unem.Schedule:
+    """A schedule for each seed, in files of their own; the typical one goes to ``output``, with the spread of all."""
+    from unem.experiments.seeds import held_out_accuracy, seed_file, typical
+
+    schedules = []
+    for seed in range(first, first + count):
+        schedules.append(learn(seed, seed_file(output, seed)))
+        if not quiet:
+            accuracy = held_out_accuracy(schedules[-1])
+            err.print(
+                f"seed {seed}: {'' if accuracy is None else f'{accuracy:.1f} % on held-out tasks'}", highlight=False
+            )
+    schedule = typical(schedules)
+    _emit_json(schedule.to_dict(), str(output))
+    return schedule
 
 
 def _refuse(options: list[str], method: str) -> None:
@@ -449,7 +510,7 @@ def _train_family(
             FAMILIES[method],
             shots=shots,
             query=pools[1],
-            query_classes=_parse_classes(query_classes, pools[0].class_ids),
+            query_classes=parse_classes(query_classes, pools[0].class_ids, "--query-classes"),
             config=config,
             seed=seed,
             device=device,
@@ -832,7 +893,9 @@ def _validation(
     cache: Path | None,
 ) -> unem.Validation:
     support, query = _pools(path, labels, support_split, split, default="val")
-    return unem.Validation(support, query, tasks, _parse_classes(classes, support.class_ids), seed, cache)
+    return unem.Validation(
+        support, query, tasks, parse_classes(classes, support.class_ids, "--tune-classes"), seed, cache
+    )
 
 
 def _made_for_comparison(
@@ -1041,14 +1104,40 @@ def _title(result: unem.Evaluation) -> str:
 
 
 def _schedule_table(schedule: unem.Schedule, queries: int, title: str | None = None) -> Table:
+    spread = schedule.provenance.get("spread")
     table = Table(title=f"{title or 'learned schedule'} (T_z = {schedule.feature_scale:.3g})")
-    for column in ("layer", f"λ at |Q| = {queries}", "β = λ/|Q|", "T"):
+    over = f"mean ± sd of {len(spread['seeds'])} seeds" if spread else ""
+    for column in (
+        "layer",
+        f"λ at |Q| = {queries}",
+        *([over] if spread else []),
+        "β = λ/|Q|",
+        "T",
+        *([over] if spread else []),
+    ):
         table.add_column(column, justify="right")
     rows = zip(schedule.lam(queries), schedule.class_balances, schedule.temperatures, strict=True)
     for layer, (lam, beta, temperature) in enumerate(rows):
-        table.add_row(str(layer), f"{lam:.1f}", f"{beta:.3f}", f"{temperature:.3f}")
+        seeds = (
+            [
+                _mean_and_sd(spread[name], layer, times)
+                for name, times in (("class_balance", queries), ("temperature", 1))
+            ]
+            if spread
+            else []
+        )
+        numbers = [f"{lam:.1f}", *seeds[:1], f"{beta:.3f}", f"{temperature:.3f}", *seeds[1:]]
+        table.add_row(str(layer), *numbers)
     return table
 
 
+def _mean_and_sd(over: Mapping[str, Any], layer: int, times: int) -> str:
+    return f"{times * over['mean'][layer]:.3g} ± {times * over['sd'][layer]:.2g}"
+
+
 if __name__ == "__main__":
-    main()
+    from unem.cli import (
+        main as main_of_the_module,
+    )  # one `app`: commands elsewhere are added to the module's, not to __main__'s
+
+    main_of_the_module()

@@ -28,7 +28,7 @@ from unem.sampling import Protocol
 from unem.schedule import Schedule
 from unem.unrolled import LEARNABLE, UNEM
 
-__all__ = ["Epoch", "TrainingConfig", "train"]
+__all__ = ["VARIANTS", "Epoch", "TrainingConfig", "train", "variant"]
 
 KEEP_BYTES = 2 << 30  # statistics of the training tasks are kept for all epochs when they fit here
 TRAINING_SEED, HELD_OUT_SEED = 0x7EAC4, 0x5EED  # one seed names three different sequences: learning, keeping, testing
@@ -144,6 +144,28 @@ class TrainingConfig:
         if progress < warm_up:
             return self.learning_rate * (0.04 + 0.96 * 0.5 * (1 - math.cos(math.pi * progress / warm_up)))
         return self.learning_rate * 0.5 * (1 + math.cos(math.pi * (progress - warm_up) / (1 - warm_up)))
+
+
+VARIANTS = ("adaptive", "fixed", "no-temperature", "lambda-only")
+
+
+def variant(name: str, law: str) -> dict[str, Any]:
+    """Changes to a :class:`TrainingConfig` for the forms of UNEM that the paper compares.
+
+    ``adaptive`` is UNEM, one λ and T per layer; ``fixed`` shares them between layers; ``no-temperature`` keeps T = 1 and T_z at
+    a constant; ``lambda-only`` does both, so that one number is learned: the λ of EM.
+
+    Example:
+        >>> variant("fixed", "gaussian")
+        {'adaptive': False}
+    """
+    if name not in VARIANTS:
+        raise InputError(f"variant: expected one of {', '.join(VARIANTS)}, got {name!r}")
+    shared = {"adaptive": False} if name in ("fixed", "lambda-only") else {}
+    if name not in ("no-temperature", "lambda-only"):
+        return shared
+    scale = 30.0 if law == "dirichlet" else 1.0
+    return shared | {"learn": ("class_balance",), "temperature": 1.0, "feature_scale": scale}
 
 
 @dataclass(frozen=True)

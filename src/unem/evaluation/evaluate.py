@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from unem._version import __version__
@@ -43,6 +43,8 @@ class Evaluation:
         seconds_per_task: time spent in the method, from row numbers to probabilities; drawing them is not included.
         peak_memory_mb: above what was held at the start.
         settings: what determines the numbers: method, features, protocol, seed, versions.
+        reliability: number of queries, summed confidence and number of right ones in each of 15 bins of the confidence.
+        confusion: how many queries of each class were taken for each class.
     """
 
     accuracy: float
@@ -52,6 +54,8 @@ class Evaluation:
     seconds_per_task: float
     peak_memory_mb: float
     settings: dict[str, Any] = field(repr=False)
+    reliability: Float[Tensor, "3 bin"] | None = field(default=None, repr=False)
+    confusion: Int[Tensor, "class class"] | None = field(default=None, repr=False)
 
     @property
     def tail(self) -> float:
@@ -123,6 +127,8 @@ def evaluate(
     )
     predictor = _graphed(method, device, batches=tasks // batch_size)
     correct, bins, clock = [], CalibrationBins(), _Clock(device)
+    classes = source.num_classes
+    confusion = torch.zeros(classes * classes, dtype=torch.int64, device=device)
     with PeakMemory(device) as memory, torch.inference_mode():
         done = 0
         for draw in _batches(source, tasks, batch_size):
@@ -135,6 +141,8 @@ def evaluate(
             confidence, predicted = prediction.probabilities.max(-1)
             hits = predicted == draw.query_labels
             bins.add(confidence, hits)
+            pairs = (classes * draw.query_labels + predicted).flatten()
+            confusion.index_add_(0, pairs, torch.ones_like(pairs))
             correct.append(hits.double().mean(1))
             done += len(hits)
             if progress:
@@ -149,6 +157,8 @@ def evaluate(
         seconds_per_task=seconds / tasks,
         peak_memory_mb=memory.bytes / 2**20,
         settings=_settings(method, features, query, protocol, tasks, seed, batch_size, device),
+        reliability=bins.sums.cpu(),
+        confusion=confusion.view(classes, classes).cpu(),
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from unem.classmodels import by_name
 from unem.errors import InputError
 from unem.evaluation.tune import cache_file, cached, tune, what_determines
 from unem.family import ScheduleFamily
-from unem.family_training import FAMILIES, family_law, train_family
+from unem.family_training import FAMILIES, FamilyConfig, family_law, train_family
 from unem.features.store import FeatureSet
 from unem.methods.base import Method, create, create_for, method_info
 from unem.methods.grids import grid_points
@@ -50,6 +51,7 @@ class Validation:
         tasks: validation tasks for each point of a grid, the same for all methods; learning takes its own number.
         query_classes: classes that may be present, if others than in the comparison.
         cache: folder that keeps what was found, so that nothing is computed twice.
+        learning: settings of :class:`unem.TrainingConfig` (of :class:`unem.FamilyConfig` for the families) that are not its defaults.
     """
 
     features: FeatureSet
@@ -58,6 +60,7 @@ class Validation:
     query_classes: tuple[int, ...] | None = None
     seed: int = 0
     cache: str | os.PathLike[str] | None = None
+    learning: Mapping[str, Any] = field(default_factory=dict)
 
     def ready(self, name: str, protocol: Protocol, num_classes: int, device: torch.device | str = "cpu") -> Ready:
         """The registered method for a protocol on ``num_classes`` classes, with the best settings there are.
@@ -89,6 +92,7 @@ class Validation:
 
     def _learned(self, name: str, protocol: Protocol, device: torch.device | str) -> Ready:
         determined_by = what_determines(self.features, self.query, protocol, 0, self.seed) | {"learn": name}
+        determined_by |= {"learning": dict(self.learning)} if self.learning else {}
         place = None if self.cache is None else cache_file(self.cache, determined_by)
         found = cached(place)
         if found is None:
@@ -104,7 +108,7 @@ class Validation:
 
     def _schedule(self, name: str, protocol: Protocol, device: torch.device | str) -> tuple[Schedule, int]:
         law = by_name(name.removeprefix("unem-"))
-        config = TrainingConfig.default(law.name)
+        config = TrainingConfig.default(law.name, **self.learning)
         schedule = train(self.features, law, protocol, config, query=self.query, seed=self.seed, device=device)
         if schedule.provenance["interrupted"]:
             raise KeyboardInterrupt
@@ -118,6 +122,7 @@ class Validation:
             shots=protocol.shots,
             query=self.query,
             query_classes=protocol.query_classes,
+            config=FamilyConfig(**self.learning),
             seed=self.seed,
             device=device,
         )

@@ -21,7 +21,16 @@ from unem.errors import InputError
 from unem.gem import Trace
 from unem.schedule import Schedule
 
-__all__ = ["COLOURS", "figure_svg", "proportions_figure", "schedule_figure", "training_figure"]
+__all__ = [
+    "COLOURS",
+    "figure_svg",
+    "finish",
+    "legend_below",
+    "proportions_figure",
+    "schedule_figure",
+    "styled",
+    "training_figure",
+]
 
 COLOURS = {
     "ink": "#1f2430",
@@ -74,22 +83,22 @@ def schedule_figure(schedules: Mapping[str, Schedule], num_queries: int) -> Figu
     Layers are numbered from 0. The Gaussian law starts from the support alone, so its λ of layer 0, where no query is
     assigned yet, has no effect; that marker is hollow.
     """
-    with _styled(2) as (figure, (upper, lower)):
+    with styled(2) as (figure, (upper, lower)):
         for name, schedule, look in _looks(schedules):
             layers = range(schedule.layers)
             upper.plot(layers, schedule.lam(num_queries), label=name, **look)
             lower.plot(layers, schedule.temperatures, label=name, **look)
             if schedule.law == "gaussian":
                 upper.plot(0, schedule.lam(num_queries)[0], **{**look, "markerfacecolor": COLOURS["paper"]}, zorder=3)
-        _finish(upper, f"Class balance λ (at |Q| = {num_queries})", from_zero=True)
-        _finish(lower, "Temperature T", xlabel="layer", from_zero=True)
-        _legend_below(figure, upper)
+        finish(upper, f"Class balance λ (at |Q| = {num_queries})", from_zero=True)
+        finish(lower, "Temperature T", xlabel="layer", from_zero=True)
+        legend_below(figure, upper)
     return figure
 
 
 def training_figure(schedules: Mapping[str, Schedule]) -> Figure:
     """Training loss and accuracy on held-out validation tasks by epoch; the ring is the epoch that was kept."""
-    with _styled(2) as (figure, (upper, lower)):
+    with styled(2) as (figure, (upper, lower)):
         for name, schedule, look in _looks(schedules):
             history = schedule.provenance.get("history")
             if not history:
@@ -101,9 +110,9 @@ def training_figure(schedules: Mapping[str, Schedule]) -> Figure:
                 axes.plot(epochs, values, label=name, **look)
                 ring = {"markersize": 11, "markerfacecolor": "none", "linestyle": "none"}
                 axes.plot(epochs[kept], values[kept], **{**look, "marker": "o", **ring})
-        _finish(upper, "Loss on the training tasks")
-        _finish(lower, "Accuracy on held-out validation tasks (%)", xlabel="epoch")
-        _legend_below(figure, upper)
+        finish(upper, "Loss on the training tasks")
+        finish(lower, "Accuracy on held-out validation tasks (%)", xlabel="epoch")
+        legend_below(figure, upper)
     return figure
 
 
@@ -130,7 +139,7 @@ def proportions_figure(
     true = 100 * torch.bincount(labels.cpu(), minlength=shares.shape[1]) / len(labels)
     present = true.nonzero().squeeze(1).tolist()
     palette = [colour for role, colour in COLOURS.items() if role.startswith("class-")]
-    with _styled(1) as (figure, (axes,)):
+    with styled(1) as (figure, (axes,)):
         for k in sorted(range(shares.shape[1]), key=present.__contains__):  # coloured lines above the grey ones
             if k not in present:
                 axes.plot(shares[:, k], color=COLOURS["muted"], alpha=0.55, linewidth=1.2)
@@ -141,8 +150,8 @@ def proportions_figure(
             axes.plot(shares[:, k], label=class_names[k] if class_names else str(k), **look)
         axes.plot([], [], color=COLOURS["muted"], alpha=0.55, linewidth=1.2, label="absent classes")
         axes.plot([], [], color=COLOURS["muted"], linestyle=(0, (4, 3)), linewidth=1.1, label="true share")
-        _finish(axes, f"{title} (%)", xlabel="layer", from_zero=True)
-        _legend_below(figure, axes)
+        finish(axes, f"{title} (%)", xlabel="layer", from_zero=True)
+        legend_below(figure, axes)
     return figure
 
 
@@ -173,7 +182,7 @@ def figure_svg(figure: Figure, *, name: str, description: str) -> str:
 
 
 @contextmanager
-def _styled(panels: int) -> Iterator[tuple[Figure, list[Axes]]]:
+def styled(panels: int) -> Iterator[tuple[Figure, list[Axes]]]:
     """A figure of panels above each other: one shape that suits a page's column and a phone."""
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(WIDTH, 0.8 + 2.4 * panels), layout="constrained")
@@ -190,7 +199,8 @@ def _looks(schedules: Mapping[str, Schedule]) -> Iterator[tuple[str, Schedule, d
         yield name, schedule, {"color": COLOURS[law], "marker": _MARKERS[law], "linestyle": style}
 
 
-def _finish(axes: Axes, title: str, *, xlabel: str = "", from_zero: bool = False) -> None:
+def finish(axes: Axes, title: str, *, xlabel: str = "", from_zero: bool = False) -> None:
+    """Title, label and ticks, as all figures have them."""
     axes.set_title(title)
     axes.set_xlabel(xlabel)
     axes.tick_params(length=0)
@@ -201,7 +211,8 @@ def _finish(axes: Axes, title: str, *, xlabel: str = "", from_zero: bool = False
         axes.set_ylim(bottom=0)
 
 
-def _legend_below(figure: Figure, axes: Axes) -> None:
+def legend_below(figure: Figure, axes: Axes, columns: int = 5) -> None:
+    """Names of the lines under the figure, where they cover nothing."""
     handles, names = axes.get_legend_handles_labels()
-    columns = min(len(names), 5)
+    columns = min(len(names), columns)
     figure.legend(handles, names, loc="outside lower center", ncols=columns, columnspacing=1.0, handlelength=1.5)

@@ -1,0 +1,5 @@
+"""Where jobs are done: on this machine, or on a Ray cluster."""
+
+from unem.experiments.engines.local import LocalEngine
+
+__all__ = ["LocalEngine"]

@@ -1,0 +1,132 @@
+"""Do one job: learn or tune, or score."""
+
+from __future__ import annotations
+
+import platform
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import torch
+
+from unem._version import __version__
+from unem.errors import InputError
+from unem.evaluation import Evaluation, Validation, evaluate
+from unem.experiments.cells import Cell, Job, Preparation, code_version
+from unem.experiments.images import Images
+from unem.family import ScheduleFamily
+from unem.family_training import FAMILIES
+from unem.features.store import FeatureSet
+from unem.methods.base import Method, create, create_for, method_info
+from unem.schedule import Schedule
+
+__all__ = ["run_job"]
+
+LARGEST_CONFUSION = 256  # classes; a larger table is not worth its place in every row
+
+Pools = Callable[[Images], tuple[FeatureSet, FeatureSet | None]]
+
+
+def run_job(job: Job, pools: Pools, prepared: Mapping[str, Any] | None = None, device: str = "cpu") -> dict[str, Any]:
+    """The ``result`` and the ``run`` of a job's row.
+
+    Args:
+        pools: gives the sets that support and query come from (:meth:`Images.pools`), best from memory.
+        prepared: the result of the preparation that a cell needs.
+    """
+    if job.code != code_version():
+        raise InputError(f"code: this is unem {code_version()}, the job was planned with {job.code}; install the same")
+    began = time.perf_counter()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if isinstance(job, Preparation):
+            result, spent = _prepare(job, pools, device), dict[str, Any]()
+        else:
+            result, spent = _score(job, pools, prepared or {}, device)
+    notes = sorted({str(w.message) for w in caught if issubclass(w.category, UserWarning)})
+    return {"result": result, "run": spent | _circumstances(time.perf_counter() - began, device, notes)}
+
+
+def _prepare(job: Preparation, pools: Pools, device: str) -> dict[str, Any]:
+    support, query = pools(job.images)
+    protocol = job.images.protocol(job.protocol, support)
+    validation = Validation(support, query, job.tasks, seed=job.seed, learning=_typed(job.learning))
+    ready = validation.ready(job.method, protocol, job.classes or support.num_classes, device)
+    learned = method_info(job.method).learned
+    schedule = dict(ready.method.describe()["schedule"]) if learned else None  # type: ignore[attr-defined]
+    if schedule:
+        lasting = {k: v for k, v in schedule["provenance"].items() if k != "seconds"}
+        schedule["provenance"] = lasting  # how long it took is in the row's run
+    return {"settings": ready.settings, "schedule": schedule, "validation_tasks": ready.runs}
+
+
+def _typed(learning: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has no tuples."""
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in learning.items()}
+
+
+def _score(cell: Cell, pools: Pools, prepared: Mapping[str, Any], device: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    support, query = pools(cell.images)
+    protocol = cell.images.protocol(cell.protocol, support)
+    method = _method(cell, prepared, support.num_classes)
+    done = evaluate(method, support, protocol, query=query, tasks=cell.tasks, seed=cell.seed, device=device)
+    run = {"seconds_per_task": done.seconds_per_task, "peak_memory_mb": round(done.peak_memory_mb, 1)}
+    chosen = {"chosen": dict(prepared["settings"])} if prepared.get("settings") else {}
+    learned = {"schedule": _numbers(prepared["schedule"])} if prepared.get("schedule") else {}
+    return _measured(done, protocol.queries, support) | chosen | learned, run
+
+
+def _method(cell: Cell, prepared: Mapping[str, Any], classes: int) -> Method:
+    if not method_info(cell.method).learned:
+        return create_for(cell.method, cell.protocol, classes, **{**prepared.get("settings", {}), **cell.settings})
+    if not prepared.get("schedule"):
+        raise InputError(f"preparation: {cell.method} needs a learned schedule, and none came with the cell")
+    kind = ScheduleFamily if cell.method in FAMILIES else Schedule
+    return create(cell.method, schedule=kind.from_dict(prepared["schedule"]), **cell.settings)
+
+
+def _numbers(schedule: Mapping[str, Any]) -> dict[str, Any]:
+    """What is plotted across layers; the rest is in the preparation's row."""
+    return {k: schedule[k] for k in ("class_balance", "temperature", "feature_scale", "layers", "law") if k in schedule}
+
+
+def _measured(done: Evaluation, queries: int, support: FeatureSet) -> dict[str, Any]:
+    """Counts rather than shares: exact, short, and enough for paired differences."""
+    assert done.reliability is not None
+    counts, confidence, right = done.reliability.tolist()
+    return {
+        "accuracy": round(done.accuracy, 4),
+        "interval": round(done.interval, 4),
+        "tail_accuracy": round(done.tail, 4),
+        "calibration_error": round(done.calibration_error, 4),
+        "classes": support.num_classes,
+        "correct": (done.per_task * queries / 100).round().long().tolist(),
+        "reliability": {
+            "queries": [int(c) for c in counts],
+            "confidence": [round(c, 3) for c in confidence],
+            "correct": [int(c) for c in right],
+        },
+        "confusion": _confusion(done, support),
+    }
+
+
+def _confusion(done: Evaluation, support: FeatureSet) -> dict[str, Any] | None:
+    if done.confusion is None or support.num_classes > LARGEST_CONFUSION:
+        return None
+    true, taken_for = done.confusion.nonzero(as_tuple=True)
+    counts = torch.stack([true, taken_for, done.confusion[true, taken_for]], 1).tolist()
+    return {"classes": list(support.class_names or map(str, support.class_ids)), "counts": counts}
+
+
+def _circumstances(seconds: float, device: str, notes: list[str]) -> dict[str, Any]:
+    cuda = torch.device(device).type == "cuda"
+    return {
+        "seconds": seconds,
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S"),
+        "device": torch.cuda.get_device_name(device) if cuda else platform.machine(),
+        "threads": torch.get_num_threads(),
+        "versions": {"unem": __version__, "torch": torch.__version__, "python": platform.python_version()},
+        "notes": notes,
+    }
