@@ -63,7 +63,8 @@ class Gate:
     r"""Weights of the candidates: ``p(k_i | task) = softmax_i(W x + b)``, x a few numbers of each candidate's outcome.
 
     For each candidate: the mean largest probability, the entropy of the class proportions and the mean entropy of an assignment
-    (both over ln K), and its leave-one-out evidence less that of the last candidate; then ln(Q/75), ln(K/40) and ln(shots/5).
+    (both over ln K), and its leave-one-out evidence less that of the last candidate; then ln(Q/75), ln(K/40) and ln(shots/5), and the products
+    of the first four with ln(Q/75): few queries are looked at differently.
 
     Args:
         weights, bias: W and b, for standardised x.
@@ -87,8 +88,9 @@ def gate_inputs(
     summaries: Tensor, num_classes: float, queries: float, shots: float = 5.0
 ) -> Float[Tensor, "task input"]:
     flat = summaries.flatten(1)
-    sizes = flat.new_tensor([math.log(queries / 75), math.log(num_classes / 40), math.log(shots / 5)])
-    return torch.cat([flat, sizes.expand(len(flat), -1)], 1)
+    size = math.log(queries / 75)
+    sizes = flat.new_tensor([size, math.log(num_classes / 40), math.log(shots / 5)])
+    return torch.cat([flat, sizes.expand(len(flat), -1), size * flat], 1)
 
 
 def summaries(
