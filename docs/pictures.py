@@ -98,15 +98,15 @@ def made_up(
 def family() -> unem.ScheduleFamily:
     """Learned on 24 made-up classes, in seconds; the pictures test it on 24 others."""
     config = unem.FamilyConfig(
-        steps=300,
+        steps=400,
         cells_per_step=3,
         layers=8,
         effective_classes=(1, 2, 3, 5, 8, 12, 20),
-        queries=(10, 75, 300),
-        tasks=(40, 30, 6),
-        batch=(20, 12, 3),
+        queries=(3, 10, 75, 300),
+        tasks=(40, 40, 30, 6),
+        batch=(20, 20, 12, 3),
         shares=(1.0, 0.6),
-        gate_tasks=(16, 12, 6),
+        gate_tasks=(16, 16, 12, 6),
         gate_shares=(1.0, 0.6),
     )
     return unem.train_family(made_up(), FAMILIES["unem-plus"], shots=3, config=config)
@@ -379,7 +379,7 @@ def schedules() -> Figure:
     axes[0].yaxis.set_minor_locator(NullLocator())
     axes[0].set_title("class balance β, Q = 75")
     ticks(axes[1], (1, 2, 5, 20))
-    axes[1].set(xlabel="effective classes k", ylim=(0, 0.5))
+    axes[1].set(xlabel="effective classes k", ylim=(0, 1))
     axes[1].set_title("propagation f")
     for ax in axes:
         ax.legend()
@@ -488,15 +488,15 @@ def no_support() -> Figure:
     """Class texts alone, and the loop that starts from them."""
     learn, test = (made_up(24, n, seed, apart=0.5, text=1.0) for n, seed in ((120, 12), (200, 13)))
     config = unem.FamilyConfig(
-        steps=200,
+        steps=270,
         cells_per_step=3,
         layers=8,
         effective_classes=(1, 2, 3, 5, 8, 12, 20),
-        queries=(10, 75, 300),
-        tasks=(40, 30, 6),
-        batch=(20, 12, 3),
+        queries=(3, 10, 75, 300),
+        tasks=(40, 40, 30, 6),
+        batch=(20, 20, 12, 3),
         shares=(1.0,),
-        gate_tasks=(16, 12, 6),
+        gate_tasks=(16, 16, 12, 6),
         gate_shares=(1.0, 0.6),
     )
     whole = unem.train_family(learn, FAMILIES["zero-shot-unem-joint"], shots=1, config=config)

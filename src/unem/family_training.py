@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -57,6 +57,7 @@ class FamilyConfig:
         tasks: tasks kept of each kind, for each Q.
         batch: tasks of a kind in a step, for each Q.
         shares: subsets of the classes to draw tasks from, so that what is learned does not depend on one K.
+        loss: ``"gce"``, :func:`generalised_cross_entropy`, or ``"nll"``, −ln u.
         gate_tasks, gate_shares: the same for the gate, which must tell k for any K; without shares there is no gate.
     """
 
@@ -69,6 +70,7 @@ class FamilyConfig:
     tasks: tuple[int, ...] = (60, 40, 30, 6)
     batch: tuple[int, ...] = (40, 30, 20, 4)
     shares: tuple[float, ...] = (1.0, 1.0, 0.85, 0.7, 0.5)
+    loss: Literal["gce", "nll"] = "gce"
     gate_tasks: tuple[int, ...] = (24, 24, 16, 8)
     gate_shares: tuple[float, ...] = (1.0, 0.85, 0.7, 0.7, 0.5, 0.5, 0.35, 0.25)
 
@@ -103,6 +105,8 @@ class FamilyConfig:
         for name in ("steps", "cells_per_step", "layers"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name}: expected a whole number of at least 1, got {getattr(self, name)!r}")
+        if self.loss not in ("gce", "nll"):
+            raise InputError(f"loss: expected 'gce' or 'nll', got {self.loss!r}")
         for name in ("queries", "tasks", "batch", "gate_tasks"):
             if not isinstance(getattr(self, name), tuple):
                 raise InputError(
@@ -306,7 +310,7 @@ def _learn(
             cell = cells[int(torch.randint(len(cells), (), generator=generator))]
             rows = torch.randint(len(cell.labels), (cell.batch,), generator=generator).to(cell.labels.device)
             log_u, _ = model(cell.statistics[rows], cell.effective_classes, cell.shots)
-            loss = generalised_cross_entropy(log_u, cell.labels[rows]) / config.cells_per_step
+            loss = LOSSES[config.loss](log_u, cell.labels[rows]) / config.cells_per_step
             if not bool(torch.isfinite(loss)):
                 raise InputError("training diverged: the loss is not a finite number; use a lower learning rate")
             loss.backward()
@@ -322,6 +326,13 @@ def _learn(
 def generalised_cross_entropy(log_u: Float[Tensor, "task query class"], labels: Int[Tensor, "task query"]) -> Tensor:
     """``2(1 − √u_y)``: as −ln u near 1, but bounded, so that hopeless queries do not decide."""
     return 2 * (1 - (0.5 * log_u.gather(-1, labels.unsqueeze(-1))).exp()).mean()
+
+
+def negative_log_likelihood(log_u: Float[Tensor, "task query class"], labels: Int[Tensor, "task query"]) -> Tensor:
+    return -log_u.gather(-1, labels.unsqueeze(-1)).mean()
+
+
+LOSSES = {"gce": generalised_cross_entropy, "nll": negative_log_likelihood}
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ class Stream:
     r"""Classify batches of queries as they come, with what was learned from those before.
 
     A batch leaves, for each class, the mass ``Σ_n u_nk`` of its queries and their sum ``Σ_n u_nk x_n``; the next batch finds them beside the
-    support, and in the proportions of the classes. Nothing of an image is kept, and memory does not grow. Within a batch the order does not matter;
+    support, at 0.3 of their weight, and in the proportions of the classes; what the gate says of the number of classes adds up. Nothing of an image is kept, and memory does not grow. Within a batch the order does not matter;
     answers that were given are not taken back.
 
     Args:
@@ -33,8 +33,8 @@ class Stream:
         >>> stream = unem.Stream(method, features[::5], torch.arange(8) // 2)
         >>> [stream.predict(batch).labels.shape[0] for batch in (features[1:4], features[12:13])]
         [3, 1]
-        >>> round(stream.seen)
-        4
+        >>> round(stream.seen, 1)
+        1.2
     """
 
     def __init__(

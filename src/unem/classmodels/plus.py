@@ -108,15 +108,16 @@ class GaussianPlus(ClassModel):
     def _seen(self, name: str, task: Task) -> Seen:
         return VIEWS[name](task) if self.support else alone(name, task)
 
-    def carried(self, task: Task, assignments: Float[Tensor, "task query class"]) -> Carried:
+    def carried(self, task: Task, assignments: Float[Tensor, "task query class"], weight: float = 1.0) -> Carried:
         """What the queries of a batch leave to the next: their mass and sums in each class, which add up.
 
         The views are those of the support, so that they are the same in all batches.
         """
         if not self.support:
             raise InputError("support: without it the views change from batch to batch, and nothing can be carried on")
-        sums = (assignments.mT @ self._seen(name, task).query for name in self.views)
-        return Carried(assignments.sum(1), tuple(sums))
+        weighed = weight * assignments
+        sums = (weighed.mT @ self._seen(name, task).query for name in self.views)
+        return Carried(weighed.sum(1), tuple(sums))
 
     def propagated(self, statistics: ViewStatistics, neighbours: int) -> ViewStatistics:
         """What propagation over so many neighbours needs; :meth:`scaled` asks for it, and may be given it, when f is still to come.
@@ -199,18 +200,24 @@ class Carried:
     mass: Float[Tensor, "task class"]
     sums: tuple[Float[Tensor, "task class feature"], ...]
     """In each view."""
+    said: Float[Tensor, "task candidate"] | None = None
+    """What they said of the number of classes present, as log-weights."""
+
+    def saying(self, log_weights: Float[Tensor, "task candidate"] | None) -> Carried:
+        return replace(self, said=log_weights)
 
     def at_most(self, queries: float) -> Carried:
         """Weighed down to so many queries in each task."""
         factor = (queries / self.mass.sum(1, keepdim=True).clamp_min(1e-9)).clamp_max(1.0)
-        return Carried(factor * self.mass, tuple(factor.unsqueeze(-1) * s for s in self.sums))
+        return replace(self, mass=factor * self.mass, sums=tuple(factor.unsqueeze(-1) * s for s in self.sums))
 
     def plus(self, other: Carried | None, weight: float = 1.0) -> Carried:
         """The sum of both, the other one times ``weight``."""
         if other is None:
             return self
         pairs = zip(self.sums, other.sums, strict=True)
-        return Carried(self.mass + weight * other.mass, tuple(a + weight * b for a, b in pairs))
+        said = None if self.said is None or other.said is None else self.said + weight * other.said
+        return Carried(self.mass + weight * other.mass, tuple(a + weight * b for a, b in pairs), said)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from unem.classmodels.plus import Carried, GaussianPlus, PlusStatistics
+from unem.classmodels.plus import Carried, GaussianPlus, PlusStatistics, ViewStatistics
 from unem.errors import InputError
-from unem.family import ScheduleFamily, candidates, graph_size, relative, summaries
+from unem.family import ScheduleFamily, candidates, relative, summaries
 from unem.gem import iterate
 from unem.methods.base import register
 from unem.methods.parts import in_parts, predicted
@@ -23,7 +23,9 @@ from unem.task import PADDING, Inputs, Prediction, Task
 __all__ = ["FamilyMethod"]
 
 AT_ONCE = 1024  # queries of one Gram matrix; more are classified in blocks
-REMEMBERED = 2000.0  # so many queries of earlier batches, at most, stand beside the support; more outweigh it
+ANY = 5.0  # shots, for a family that was learned with one number of them and does not look
+REMEMBERED = 0.3  # of a query of an earlier batch: it may have been wrong, and its errors would be carried on
+REMEMBERED_AT_MOST = 2000.0  # queries; more would outweigh the support
 IN_CACHE = {"cpu": 1 << 22}  # numbers of a part; where parts leave the caches they take half as long again
 
 
@@ -62,70 +64,83 @@ class FamilyMethod:
     def predict_after(self, task: Task, carried: Carried | None) -> tuple[Prediction, Carried]:
         """Classify a batch of queries with what earlier ones left, and what this one leaves; see :class:`unem.Stream`."""
         with torch.no_grad():
-            u = self._probabilities(task, carried)
-            left = self.family.law.carried(task, u)
+            u, left = self._after(task, carried)
         return predicted(task, u), left
 
     def _in_blocks(self, task: Task) -> Tensor:
         """Very many queries: Gram matrices of blocks; twice, so that in the end each block has seen all others."""
-        law, count = self.family.law, -(-task.num_queries // AT_ONCE)
+        count = -(-task.num_queries // AT_ONCE)
         blocks = [task.of_queries(slice(b, None, count)) for b in range(count)]
         left: list[Carried] = []
         total: Carried | None = None
         for block in blocks:
-            left.append(law.carried(block, self._probabilities(block, total)))
+            left.append(self._after(block, total)[1])
             total = left[-1].plus(total)
         assert total is not None
         out = task.query.new_empty(len(task), task.num_queries, task.num_classes)
         for b, block in enumerate(blocks):
-            out[:, b::count] = self._probabilities(block, total.plus(left[b], -1.0))
+            out[:, b::count] = self._after(block, total.plus(left[b], -1.0))[0]
         return out
 
-    def _probabilities(self, task: Task, carried: Carried | None = None) -> Tensor:
+    def _probabilities(self, task: Task) -> Tensor:
         law, queries, classes = self.family.law, task.num_queries, task.num_classes
         numbers = (len(law.views) + 3) * queries * (queries + classes) + 12 * queries * classes
         numbers += task.support_labels.shape[1] * task.num_features
-        if carried is not None:  # its tasks are not cut into parts
-            return _by_shots(self.family, task, lambda some, shots: self._average(some, shots, carried))
 
         def in_cache(some: Task, shots: float) -> Tensor:
             at_once = IN_CACHE.get(task.device.type)
-            return in_parts(some, numbers, lambda part: self._average(part, shots, None), at_once=at_once)
+            return in_parts(some, numbers, lambda part: self._average(part, shots)[0], at_once=at_once)
 
         return _by_shots(self.family, task, in_cache)
 
-    def _average(self, task: Task, shots: float, carried: Carried | None) -> Tensor:
-        """With k known, one run of the loop; else the average over the candidates."""
-        family, law = self.family, self.family.law
-        queries = float(task.num_queries)
-        if carried is not None:
-            carried = carried.at_most(REMEMBERED)
-            queries += float(carried.mass.sum(1).mean())
-        sizes = {"queries": queries, "num_classes": task.num_classes, "shots": shots}
-        statistics = law.mixed(law.prepare(task, carried=carried), family.view_weights)
+    def _after(self, task: Task, carried: Carried | None) -> tuple[Tensor, Carried]:
+        samples = (task.support_labels != PADDING).sum() / len(task)
+        shots = float(samples) / task.num_classes if self.family.looks_at_shots else ANY
+        u, log_weights = self._average(task, shots, carried)
+        return u, self.family.law.carried(task, u, REMEMBERED).saying(log_weights)
 
-        def schedule(k: int) -> Schedule:
-            near = graph_size(k, task.num_queries, law.neighbours)  # the graph is that of this batch alone
-            return replace(family.at(k, **sizes), neighbours=near)
+    def _average(self, task: Task, shots: float, carried: Carried | None = None) -> tuple[Tensor, Tensor | None]:
+        """With k known one run of the loop; else the average over the candidates, and what this batch says of them.
 
+        The gate looks at a batch by itself, as it was taught, and what it says of several batches adds up.
+        """
+        law, sizes = self.family.law, {"queries": task.num_queries, "num_classes": task.num_classes, "shots": shots}
         if self._told is not None:
-            return run(law, statistics, schedule(min(self._told, task.num_classes)))[0]
-        assert family.gate is not None
+            schedule = self.family.at(min(self._told, task.num_classes), **sizes)
+            return run(law, self._prepared(task, carried), schedule)[0], None
+        assert self.family.gate is not None
+        outcomes, seen = self._tried(task, None, sizes)
+        own = self.family.gate.log_weights(seen, **self.family.within(**sizes))
+        log_weights = own
+        if carried is not None:
+            outcomes, _ = self._tried(task, carried, sizes)
+            log_weights = own if carried.said is None else (own + carried.said).log_softmax(-1)
+        return torch.einsum("tc,tcqk->tqk", log_weights.exp(), outcomes), own
+
+    def _prepared(self, task: Task, carried: Carried | None) -> ViewStatistics:
+        law = self.family.law
+        carried = None if carried is None else carried.at_most(REMEMBERED_AT_MOST)
+        return law.mixed(law.prepare(task, carried=carried), self.family.view_weights)
+
+    def _tried(self, task: Task, carried: Carried | None, sizes: dict[str, float]) -> tuple[Tensor, Tensor]:
+        """Each candidate's assignments, ``[task, candidate, query, class]``, and their summaries."""
+        law, statistics = self.family.law, self._prepared(task, carried)
         outcomes, seen = [], []
         for k in candidates(task.num_classes):
-            now = schedule(k)
-            statistics = law.propagated(statistics, now.neighbours)  # most candidates share a graph
-            u, scaled = run(law, statistics, now)
+            schedule = self.family.at(k, **sizes)
+            statistics = law.propagated(statistics, schedule.neighbours)  # most candidates share a graph
+            u, scaled = run(law, statistics, schedule)
             outcomes.append(u)
             seen.append(summaries(law, scaled, u))
-        log_weights = family.gate.log_weights(relative(torch.stack(seen, 1)), **family.within(**sizes))
-        return torch.einsum("tc,tcqk->tqk", log_weights.exp(), torch.stack(outcomes, 1))
+        return torch.stack(outcomes, 1), relative(torch.stack(seen, 1))
 
 
 def _by_shots(family: ScheduleFamily, task: Task, predict: Callable[[Task, float], Tensor]) -> Tensor:
     """Tasks with equally large supports together: a schedule that depends on the shots must not depend on the rest of the batch."""
-    if not family.looks_at_shots or task.even_shots is not None:
-        return predict(task, float(task.even_shots or 5))
+    if not family.looks_at_shots:
+        return predict(task, ANY)
+    if task.even_shots is not None:
+        return predict(task, float(task.even_shots))
     samples = (task.support_labels != PADDING).sum(1)
     out: Tensor | None = None
     for count in samples.unique().tolist():
