@@ -259,8 +259,6 @@ def cost(arguments: argparse.Namespace) -> Iterator[str]:
 SHIPPED = {
     "unem-plus/resnet18": ("unem-plus", ["tiny-5"]),
     "unem-plus/clip-rn50": ("unem-plus", ["dtd"]),
-    "unem-plus/clip-vit-b32": ("unem-plus", ["ucf101", "flowers102", "caltech", "pets"]),
-    "unem-plus/any": ("unem-plus", ["tiny-5", "dtd", "ucf101", "flowers102", "caltech", "pets"]),
     "unem-joint/clip": ("unem-joint", ["caltech", "pets"]),
     "zero-shot-unem-joint/clip": ("zero-shot-unem-joint", ["caltech", "pets"]),
 }

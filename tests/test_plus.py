@@ -290,11 +290,11 @@ def test_files(tmp_path):
 
 def test_what_a_method_needs():
     _, family = some_family()
-    assert unem.create("unem-plus").family == unem.load_family("unem-plus/any")  # what comes with the library
+    assert unem.create("unem-plus").family == unem.load_family("unem-plus/clip-rn50")  # what comes with the library
     with pytest.raises(unem.InputError, match="neither a file nor a preset"):
         unem.create("unem-plus", schedule="unem-plus/nowhere")
     with pytest.raises(unem.InputError, match="is a family of schedules"):
-        unem.preset("unem-plus/any")
+        unem.preset("unem-plus/clip-rn50")
     with pytest.raises(unem.InputError, match="learned for unem-plus, not for unem-joint"):
         unem.create("unem-joint", schedule=family)
     with pytest.raises(unem.InputError, match="no gate"):
@@ -314,7 +314,7 @@ def test_shipped_families_gain_by_transduction(name):
         means = torch.stack([images.features[images.labels == k].mean(0) for k in range(10)])
         images = unem.FeatureSet(images.features, images.labels, text_features=means)
     method = unem.create(family.method, schedule=name)
-    for effective, margin in ((2, -2 if family.provenance["preset"] != "unem-plus/any" else 1), ("all", -2)):
+    for effective, margin in ((2, -2 if family.provenance["preset"] != "unem-plus/clip-rn50" else 1), ("all", -2)):
         protocol = unem.Protocol(shots=3, effective_classes=effective, queries=40)
         ours, plain = (unem.evaluate(m, images, protocol, tasks=100).accuracy for m in (method, "prototypes"))
         assert ours > plain + margin

@@ -162,7 +162,7 @@ def run(law: GaussianPlus, statistics: Any, schedule: Schedule) -> tuple[Tensor,
 _REFERENCE = "this library, after L. Zhou et al., UNEM, CVPR 2025"
 
 SHIPPED = {
-    "unem-plus": "unem-plus/any",
+    "unem-plus": "unem-plus/clip-rn50",
     "unem-joint": "unem-joint/clip",
     "zero-shot-unem-joint": "zero-shot-unem-joint/clip",
 }

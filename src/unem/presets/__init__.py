@@ -84,7 +84,7 @@ def load_family(source: str | os.PathLike[str]) -> ScheduleFamily:
     """A family of schedules, for unem-plus and unem-joint, from a file, or from a preset's name.
 
     Example:
-        >>> load_family("unem-plus/any").at(effective_classes=5, queries=75, num_classes=60, shots=5).layers
+        >>> load_family("unem-plus/clip-rn50").at(effective_classes=5, queries=75, num_classes=60, shots=5).layers
         10
     """
     name = os.fspath(source)
