@@ -213,11 +213,11 @@ def streams(arguments: argparse.Namespace) -> Iterator[str]:
             source = TaskSource(unem.Protocol(shots=setting.shots, queries=10 * size), support, query, seed=7)
             task, labels = source.batch(0, arguments.tasks)
             for memory in (0.0, 1.0):
-                carried, cells = None, []
+                before, cells = None, []
                 for batch in range(10):
                     part = slice(batch * size, (batch + 1) * size)
-                    prediction, left = method.predict_after(task.of_queries(part), carried)
-                    carried = left.plus(carried) if memory else None
+                    prediction, left = method.predict_after(task.of_queries(part), before)
+                    before = left.plus(before) if memory else None
                     cells.append(f"{100 * (prediction.labels == labels[:, part]).double().mean():.1f}")
                 yield (
                     f"| {name}, {size} queries, {'with' if memory else 'without'} memory | " + " | ".join(cells) + " |"

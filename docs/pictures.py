@@ -94,21 +94,25 @@ def made_up(
     return unem.FeatureSet(rows, labels, text_features=words, name="made-up")
 
 
-@functools.cache
-def family() -> unem.ScheduleFamily:
-    """Learned on 24 made-up classes, in seconds; the pictures test it on 24 others."""
-    config = unem.FamilyConfig(
-        steps=400,
+def quick(steps: int, shares: tuple[float, ...]) -> unem.FamilyConfig:
+    """What is learned in seconds, on made-up features."""
+    return unem.FamilyConfig(
+        steps=steps,
         cells_per_step=3,
         layers=8,
         effective_classes=(1, 2, 3, 5, 8, 12, 20),
-        queries=(3, 10, 75, 300),
         tasks=(40, 40, 30, 6),
         batch=(20, 20, 12, 3),
-        shares=(1.0, 0.6),
+        shares=shares,
         gate_tasks=(16, 16, 12, 6),
         gate_shares=(1.0, 0.6),
     )
+
+
+@functools.cache
+def family() -> unem.ScheduleFamily:
+    """Learned on 24 made-up classes, in seconds; the pictures test it on 24 others."""
+    config = quick(steps=400, shares=(1.0, 0.6))
     return unem.train_family(made_up(), FAMILIES["unem-plus"], shots=3, config=config)
 
 
@@ -487,18 +491,7 @@ def streams() -> Figure:
 def no_support() -> Figure:
     """Class texts alone, and the loop that starts from them."""
     learn, test = (made_up(24, n, seed, apart=0.5, text=1.0) for n, seed in ((120, 12), (200, 13)))
-    config = unem.FamilyConfig(
-        steps=270,
-        cells_per_step=3,
-        layers=8,
-        effective_classes=(1, 2, 3, 5, 8, 12, 20),
-        queries=(3, 10, 75, 300),
-        tasks=(40, 40, 30, 6),
-        batch=(20, 20, 12, 3),
-        shares=(1.0,),
-        gate_tasks=(16, 16, 12, 6),
-        gate_shares=(1.0, 0.6),
-    )
+    config = quick(steps=270, shares=(1.0,))
     whole = unem.train_family(learn, FAMILIES["zero-shot-unem-joint"], shots=1, config=config)
     methods = (
         ("zero-shot-unem-joint", unem.create("zero-shot-unem-joint", schedule=whole), FIRST),

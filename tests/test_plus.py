@@ -295,6 +295,8 @@ def test_what_a_method_needs():
         unem.create("unem-plus", schedule="unem-plus/nowhere")
     with pytest.raises(unem.InputError, match="is a family of schedules"):
         unem.preset("unem-plus/clip-rn50")
+    with pytest.raises(unem.InputError, match="is a family of schedules, for unem-plus"):
+        unem.create("unem-gaussian", schedule="unem-plus/clip-rn50")
     with pytest.raises(unem.InputError, match="learned for unem-plus, not for unem-joint"):
         unem.create("unem-joint", schedule=family)
     with pytest.raises(unem.InputError, match="no gate"):

@@ -111,6 +111,9 @@ QueryClasses = Annotated[
         show_default=False,
     ),
 ]
+ValidationSplit = Annotated[
+    str | None, typer.Option(help="Split the queries come from.  [default: val]", show_default=False)
+]
 SupportSplit = Annotated[
     str | None,
     typer.Option(
@@ -288,9 +291,7 @@ def train(
     overlap: Overlap = False,
     query_classes: QueryClasses = None,
     support_split: SupportSplit = None,
-    query_split: Annotated[
-        str | None, typer.Option(help="Split the queries come from.  [default: val]", show_default=False)
-    ] = None,
+    query_split: ValidationSplit = None,
     recipe: Annotated[
         str, typer.Option(help="default (chosen by measurement) or published (the paper's code).")
     ] = "default",
@@ -677,9 +678,7 @@ def calibrate(
     overlap: Overlap = False,
     query_classes: QueryClasses = None,
     support_split: SupportSplit = None,
-    query_split: Annotated[
-        str | None, typer.Option(help="Split the queries come from.  [default: val]", show_default=False)
-    ] = None,
+    query_split: ValidationSplit = None,
     tasks: Annotated[int, typer.Option(help="Validation tasks.")] = 1000,
     seed: Seed = 0,
     device: Device = "cpu",
@@ -716,8 +715,7 @@ def _method_or_schedule(word: str) -> tuple[str, str | None]:
         return word, None
     stored = read_json(word, "schedule")
     if isinstance(stored, dict) and str(stored.get("format")).startswith("unem-family/"):
-        law = unem.ScheduleFamily.from_dict(stored, source=f"schedule {word!r}").law
-        return next(name for name, other in FAMILIES.items() if other.text == law.text), word
+        return unem.ScheduleFamily.from_dict(stored, source=f"schedule {word!r}").method, word
     return f"unem-{unem.Schedule.from_dict(stored, source=f'schedule {word!r}').law or 'gaussian'}", word
 
 
@@ -737,9 +735,7 @@ def tune(
     overlap: Overlap = False,
     query_classes: QueryClasses = None,
     support_split: SupportSplit = None,
-    query_split: Annotated[
-        str | None, typer.Option(help="Split the queries come from.  [default: val]", show_default=False)
-    ] = None,
+    query_split: ValidationSplit = None,
     tasks: Annotated[int, typer.Option(help="Validation tasks for each point of the grid.")] = 100,
     seed: Seed = 0,
     device: Device = "cpu",

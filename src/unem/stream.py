@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from unem.classmodels.plus import Carried
 from unem.errors import InputError
-from unem.methods.plus import FamilyMethod
+from unem.methods.plus import FamilyMethod, Remembered
 from unem.task import Prediction, Task
 
 __all__ = ["Stream"]
@@ -54,18 +53,18 @@ class Stream:
         self.method, self.memory = method, memory
         self._of = {"num_classes": num_classes, "text": text}
         self._support = support, support_labels
-        self._carried: Carried | None = None
+        self._before: Remembered | None = None
 
     @property
     def seen(self) -> float:
         """Queries that are remembered, by weight."""
-        return 0.0 if self._carried is None else float(self._carried.mass.sum())
+        return 0.0 if self._before is None else float(self._before.carried.mass.sum())
 
     def predict(self, query: Any) -> Prediction:
         """Classify the next batch, ``[query, feature]``, jointly."""
         task = Task(*self._support, query, **self._of)
         if not task.single:
             raise InputError(f"query: a stream is one task, expected [query, feature], got shape {task.query.shape}")
-        prediction, left = self.method.predict_after(task, self._carried)
-        self._carried = left.plus(self._carried, self.memory) if self.memory else None
+        prediction, left = self.method.predict_after(task, self._before)
+        self._before = left.plus(self._before, self.memory) if self.memory else None
         return prediction

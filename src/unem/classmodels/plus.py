@@ -200,24 +200,16 @@ class Carried:
     mass: Float[Tensor, "task class"]
     sums: tuple[Float[Tensor, "task class feature"], ...]
     """In each view."""
-    said: Float[Tensor, "task candidate"] | None = None
-    """What they said of the number of classes present, as log-weights."""
-
-    def saying(self, log_weights: Float[Tensor, "task candidate"] | None) -> Carried:
-        return replace(self, said=log_weights)
 
     def at_most(self, queries: float) -> Carried:
         """Weighed down to so many queries in each task."""
         factor = (queries / self.mass.sum(1, keepdim=True).clamp_min(1e-9)).clamp_max(1.0)
-        return replace(self, mass=factor * self.mass, sums=tuple(factor.unsqueeze(-1) * s for s in self.sums))
+        return Carried(factor * self.mass, tuple(factor.unsqueeze(-1) * s for s in self.sums))
 
-    def plus(self, other: Carried | None, weight: float = 1.0) -> Carried:
+    def plus(self, other: Carried, weight: float = 1.0) -> Carried:
         """The sum of both, the other one times ``weight``."""
-        if other is None:
-            return self
         pairs = zip(self.sums, other.sums, strict=True)
-        said = None if self.said is None or other.said is None else self.said + weight * other.said
-        return Carried(self.mass + weight * other.mass, tuple(a + weight * b for a, b in pairs), said)
+        return Carried(self.mass + weight * other.mass, tuple(a + weight * b for a, b in pairs))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from unem.classmodels.plus import Carried, GaussianPlus, PlusStatistics, ViewStatistics
@@ -20,13 +21,31 @@ from unem.presets import load_family
 from unem.schedule import Schedule
 from unem.task import PADDING, Inputs, Prediction, Task
 
-__all__ = ["FamilyMethod"]
+__all__ = ["FamilyMethod", "Remembered"]
 
 AT_ONCE = 1024  # queries of one Gram matrix; more are classified in blocks
 ANY = 5.0  # shots, for a family that was learned with one number of them and does not look
 REMEMBERED = 0.3  # of a query of an earlier batch: it may have been wrong, and its errors would be carried on
 REMEMBERED_AT_MOST = 2000.0  # queries; more would outweigh the support
 IN_CACHE = {"cpu": 1 << 22}  # numbers of a part; where parts leave the caches they take half as long again
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """What batches of queries leave to the next: their statistics, and what they say of the number of classes present."""
+
+    carried: Carried
+    log_weights: Float[Tensor, "task candidate"] | None
+    """Of the gate; none where the number is told."""
+
+    def plus(self, other: Remembered | None, weight: float = 1.0) -> Remembered:
+        """The sum of both, the other one times ``weight``."""
+        if other is None:
+            return self
+        carried = self.carried.plus(other.carried, weight)
+        if self.log_weights is None or other.log_weights is None:
+            return Remembered(carried, None)
+        return Remembered(carried, self.log_weights + weight * other.log_weights)
 
 
 @dataclass(frozen=True)
@@ -61,18 +80,18 @@ class FamilyMethod:
                 return predicted(task, self._in_blocks(task))
             return predicted(task, self._probabilities(task))
 
-    def predict_after(self, task: Task, carried: Carried | None) -> tuple[Prediction, Carried]:
+    def predict_after(self, task: Task, before: Remembered | None) -> tuple[Prediction, Remembered]:
         """Classify a batch of queries with what earlier ones left, and what this one leaves; see :class:`unem.Stream`."""
         with torch.no_grad():
-            u, left = self._after(task, carried)
+            u, left = self._after(task, before)
         return predicted(task, u), left
 
     def _in_blocks(self, task: Task) -> Tensor:
         """Very many queries: Gram matrices of blocks; twice, so that in the end each block has seen all others."""
         count = -(-task.num_queries // AT_ONCE)
         blocks = [task.of_queries(slice(b, None, count)) for b in range(count)]
-        left: list[Carried] = []
-        total: Carried | None = None
+        left: list[Remembered] = []
+        total: Remembered | None = None
         for block in blocks:
             left.append(self._after(block, total)[1])
             total = left[-1].plus(total)
@@ -93,38 +112,37 @@ class FamilyMethod:
 
         return _by_shots(self.family, task, in_cache)
 
-    def _after(self, task: Task, carried: Carried | None) -> tuple[Tensor, Carried]:
+    def _after(self, task: Task, before: Remembered | None) -> tuple[Tensor, Remembered]:
         samples = (task.support_labels != PADDING).sum() / len(task)
         shots = float(samples) / task.num_classes if self.family.looks_at_shots else ANY
-        u, log_weights = self._average(task, shots, carried)
-        return u, self.family.law.carried(task, u, REMEMBERED).saying(log_weights)
+        u, log_weights = self._average(task, shots, before)
+        return u, Remembered(self.family.law.carried(task, u, REMEMBERED), log_weights)
 
-    def _average(self, task: Task, shots: float, carried: Carried | None = None) -> tuple[Tensor, Tensor | None]:
+    def _average(self, task: Task, shots: float, before: Remembered | None = None) -> tuple[Tensor, Tensor | None]:
         """With k known one run of the loop; else the average over the candidates, and what this batch says of them.
 
         The gate looks at a batch by itself, as it was taught, and what it says of several batches adds up.
         """
-        law, sizes = self.family.law, {"queries": task.num_queries, "num_classes": task.num_classes, "shots": shots}
+        sizes = {"queries": task.num_queries, "num_classes": task.num_classes, "shots": shots}
         if self._told is not None:
             schedule = self.family.at(min(self._told, task.num_classes), **sizes)
-            return run(law, self._prepared(task, carried), schedule)[0], None
+            return run(self.family.law, self._prepared(task, before), schedule)[0], None
         assert self.family.gate is not None
         outcomes, seen = self._tried(task, None, sizes)
-        own = self.family.gate.log_weights(seen, **self.family.within(**sizes))
-        log_weights = own
-        if carried is not None:
-            outcomes, _ = self._tried(task, carried, sizes)
-            log_weights = own if carried.said is None else (own + carried.said).log_softmax(-1)
+        own = log_weights = self.family.gate.log_weights(seen, **self.family.within(**sizes))
+        if before is not None:
+            outcomes, _ = self._tried(task, before, sizes)
+            log_weights = own if before.log_weights is None else (own + before.log_weights).log_softmax(-1)
         return torch.einsum("tc,tcqk->tqk", log_weights.exp(), outcomes), own
 
-    def _prepared(self, task: Task, carried: Carried | None) -> ViewStatistics:
+    def _prepared(self, task: Task, before: Remembered | None) -> ViewStatistics:
         law = self.family.law
-        carried = None if carried is None else carried.at_most(REMEMBERED_AT_MOST)
+        carried = None if before is None else before.carried.at_most(REMEMBERED_AT_MOST)
         return law.mixed(law.prepare(task, carried=carried), self.family.view_weights)
 
-    def _tried(self, task: Task, carried: Carried | None, sizes: dict[str, float]) -> tuple[Tensor, Tensor]:
+    def _tried(self, task: Task, before: Remembered | None, sizes: dict[str, float]) -> tuple[Tensor, Tensor]:
         """Each candidate's assignments, ``[task, candidate, query, class]``, and their summaries."""
-        law, statistics = self.family.law, self._prepared(task, carried)
+        law, statistics = self.family.law, self._prepared(task, before)
         outcomes, seen = [], []
         for k in candidates(task.num_classes):
             schedule = self.family.at(k, **sizes)

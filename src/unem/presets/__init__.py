@@ -65,7 +65,9 @@ def preset(name: str) -> Schedule:
         10
     """
     if name in _families():
-        raise InputError(f"preset: {name!r} is a family of schedules, for unem.load_family")
+        raise InputError(
+            f"preset: {name!r} is a family of schedules, for {_families()[name].method} (unem.load_family)"
+        )
     if name not in _published():
         raise InputError(f"preset: none is called {name!r}; `unem presets` lists them")
     return _published()[name]
@@ -74,8 +76,8 @@ def preset(name: str) -> Schedule:
 def load_schedule(source: str | os.PathLike[str]) -> Schedule:
     """A schedule from a file, or from a preset's name."""
     name = os.fspath(source)
-    if name in _published() and not Path(name).is_file():
-        return preset(name)
+    if (name in _published() or name in _families()) and not Path(name).is_file():
+        return preset(name)  # which refuses a family
     _check_is_file(name)
     return Schedule.load(name)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 from torch import Tensor
 
@@ -66,8 +66,8 @@ class DemoReport:
     shown: ShownTask
 
 
-def render_demo(report: DemoReport) -> str:
-    """The report as HTML."""
+def template(name: str) -> Template:
+    """A page's template; all that is put into it is escaped, and nothing may be missing."""
     environment = Environment(
         loader=PackageLoader("unem.report", ""),
         autoescape=True,
@@ -76,8 +76,13 @@ def render_demo(report: DemoReport) -> str:
         lstrip_blocks=True,
     )
     environment.filters["percent"] = lambda value: "–" if value is None else f"{value:.1f}"
+    return environment.get_template(name)
+
+
+def render_demo(report: DemoReport) -> str:
+    """The report as HTML."""
     first = next(iter(report.schedules.values()))
-    return environment.get_template("demo.html.j2").render(
+    return template("demo.html.j2").render(
         protocol=report.protocol,
         classes=report.class_names,
         settings=report.evaluations[0].settings,

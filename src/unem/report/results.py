@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from unem._io import write_aside
@@ -15,6 +14,7 @@ from unem.errors import InputError
 from unem.experiments.store import ResultsStore, flat
 from unem.paper import Recipe, check_claims, citation, depth_rows, entries, grid, list_recipes
 from unem.paper.tables import Entry, Grid, mean_accuracy
+from unem.report.html import template
 from unem.report.plots import COLOURS
 from unem.report.result_plots import Plot, all_plots, confusion_plot
 
@@ -57,15 +57,7 @@ def render_report(
     sections = _sections(store, rows)
     shown = _chosen(store, rows, confusion)
     plots = [p for p in (*all_plots(rows), confusion_plot(shown)) if p]
-    environment = Environment(
-        loader=PackageLoader("unem.report", ""),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["percent"] = lambda value: "–" if value is None else f"{value:.1f}"
-    html = environment.get_template("results.html.j2").render(
+    html = template("results.html.j2").render(
         title=title,
         colours=COLOURS,
         rows=len(rows),
