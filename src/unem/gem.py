@@ -139,12 +139,7 @@ def iterate(
 
 def _log_proportions(
     law: ClassModel, assignments: Tensor, assigned: Tensor, earlier: Tensor | None
-) -> Float[
-    Tensor,
-    (
-        task  # query class
-    ),
-]:
+) -> Float[Tensor, "task others class"]:
     """ln(π + ε), of all queries or, for each of them, of all the others; those of earlier batches are among the others."""
     queries: float | Tensor = assignments.shape[1]
     others = assigned.unsqueeze(1)
