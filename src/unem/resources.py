@@ -9,10 +9,17 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["PeakMemory", "tasks_per_batch"]
+__all__ = ["SHARERS", "PeakMemory", "gpu_sharers", "tasks_per_batch"]
 
 CPU_BUDGET = 192 << 20  # a batch this large keeps the cores busy; a larger one only leaves the caches
 CUDA_SHARE = 0.25
+SHARERS = "UNEM_GPU_SHARERS"  # environment variable: how many processes use each GPU at once
+
+
+def gpu_sharers() -> int:
+    """How many processes have agreed to share a GPU; each takes its part of what one alone would take."""
+    told = os.environ.get(SHARERS, "1")
+    return int(told) if told.isdecimal() and int(told) > 0 else 1
 
 
 def tasks_per_batch(
@@ -26,7 +33,7 @@ def tasks_per_batch(
     device = torch.device(device)
     budget = CPU_BUDGET * (4 if copies > 1 else 1)
     if device.type == "cuda":
-        budget = int(CUDA_SHARE * torch.cuda.get_device_properties(device).total_memory)
+        budget = int(CUDA_SHARE * torch.cuda.get_device_properties(device).total_memory) // gpu_sharers()
     once = (support + 3 * queries) * features + 2 * queries * queries + 4 * classes * features
     each_layer = 6 * queries * classes + 3 * classes * min(features, classes)
     return max(1, budget // (4 * (once + copies * each_layer)))

@@ -6,10 +6,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from unem.methods.base import register
-from unem.methods.parts import check_count, check_positive, is_sample, one_hot, predicted, unit_length
+from unem.methods.parts import check_count, check_positive, in_parts, is_sample, one_hot, predicted, unit_length
 from unem.task import Inputs, Prediction, Task
 
 SMALLEST_PENALTY = 1e-3
@@ -41,6 +42,11 @@ class LRICI:
         return asdict(self)
 
     def predict(self, task: Task) -> Prediction:
+        vertices = task.support_labels.shape[1] + task.num_queries
+        numbers = 8 * vertices**2 + vertices * (3 * task.num_features + 8 * task.num_classes)
+        return predicted(task, in_parts(task, numbers, self._classified))
+
+    def _classified(self, task: Task) -> Float[Tensor, "task query class"]:
         task = unit_length(task)
         samples = torch.cat([task.support, task.query], 1)
         gram, labels, shots = samples @ samples.mT, one_hot(task), task.support.shape[1]
@@ -59,7 +65,7 @@ class LRICI:
             pseudo = torch.zeros_like(logits).scatter(-1, logits.argmax(-1, keepdim=True), 1.0)
             doubt = entry_penalties(basis, torch.cat([labels, pseudo], 1), self.penalties)[:, shots:]
             logits = fitted_with(pseudo * lowest_of_class(doubt, pseudo.argmax(-1), self.per_round * number))
-        return predicted(task, logits.softmax(-1))
+        return logits.softmax(-1)
 
 
 def logistic_regression(gram: Tensor, targets: Tensor, inverse_penalty: float, steps: int) -> Tensor:

@@ -14,6 +14,7 @@ from torch.nn.functional import normalize
 
 from unem.classmodels.views import unit_rows
 from unem.errors import InputError
+from unem.resources import gpu_sharers
 from unem.task import PADDING, Prediction, Task
 
 __all__ = [
@@ -87,7 +88,8 @@ def in_parts(
     task: Task, numbers_per_task: int, predict: Callable[[Task], Tensor], *, at_once: int | None = None
 ) -> Tensor:
     """``predict`` on as many tasks at a time as memory is meant to hold."""
-    size = max(1, (at_once or NUMBERS_AT_ONCE[task.device.type]) // numbers_per_task)
+    sharers = gpu_sharers() if task.device.type == "cuda" else 1
+    size = max(1, (at_once or NUMBERS_AT_ONCE[task.device.type]) // sharers // numbers_per_task)
     return torch.cat([predict(task[i : i + size]) for i in range(0, len(task), size)])
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from unem.errors import InputError
 from unem.experiments.cells import Job
 from unem.experiments.execute import Outcome
+from unem.resources import SHARERS
 
 __all__ = ["LocalEngine"]
 
@@ -23,6 +24,8 @@ MODULE = "unem.experiments.engines.worker"
 
 class LocalEngine:
     """Worker processes, one thread each: as many jobs at once as there are cores, and rows that do not depend on their number.
+
+    Several may share a GPU, which then never waits for one of them; each takes its part of the memory.
 
     Processes talk in lines of JSON over pipes. A worker that dies is replaced and its job reported as lost; when this process
     dies, the workers end by themselves.
@@ -42,6 +45,7 @@ class LocalEngine:
             raise InputError(f"workers: expected at least 1, got {count}")
         self.features, self.threads = Path(features), threads
         self.answers: queue.Queue[tuple[_Worker, str | None]] = queue.Queue()
+        self.sharers = -(-count // len(self.devices))
         self.workers = [_Worker(self, self.devices[i % len(self.devices)]) for i in range(count)]
 
     def free(self) -> int:
@@ -91,7 +95,13 @@ class LocalEngine:
 
 class _Worker:
     def __init__(self, engine: LocalEngine, device: str) -> None:
-        environment = {**os.environ, "OMP_NUM_THREADS": str(engine.threads), "MKL_NUM_THREADS": str(engine.threads)}
+        threads = str(engine.threads)
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": threads,
+            "MKL_NUM_THREADS": threads,
+            SHARERS: str(engine.sharers),
+        }
         self.process = subprocess.Popen(
             [sys.executable, "-m", MODULE, os.fspath(engine.features)],
             stdin=subprocess.PIPE,
