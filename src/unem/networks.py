@@ -217,9 +217,7 @@ def save_checkpoint(path: str | os.PathLike[str], network: Network, info: Mappin
             raise OSError(str(error)) from error
 
 
-def load_checkpoint(
-    path: str | os.PathLike[str], device: torch.device | str = "cpu"
-) -> tuple[Network, dict[str, Any]]:
+def load_checkpoint(path: str | os.PathLike[str], device: torch.device | str = "cpu") -> tuple[Network, dict[str, Any]]:
     """Read a network, ready for use (``eval`` mode), and what is known of it.
 
     The info has ``name``, ``size``, ``dim``, ``mean``, ``std``, ``classes`` (names of the base classes), ``epochs``, ``digest`` and what
@@ -266,7 +264,8 @@ def _check_numbers(header: Mapping[str, Any], file: str) -> None:
     for key in ("mean", "std"):
         value = header.get(key)
         good = isinstance(value, Sequence) and len(value) == 3 and all(isinstance(v, int | float) for v in value)
-        if not good or (key == "std" and not all(v > 0 for v in value)):
-            raise InputError(
-                f"network: {file!r}: {key}: expected three numbers{' above 0' * (key == 'std')}, got {value!r}"
-            )
+        if good and key == "std":
+            good = all(v > 0 for v in header["std"])
+        if not good:
+            expected = "three numbers" + (" above 0" if key == "std" else "")
+            raise InputError(f"network: {file!r}: {key}: expected {expected}, got {value!r}")
