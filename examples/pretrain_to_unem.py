@@ -133,6 +133,7 @@ def pretrained(images: ImageTensors, args: argparse.Namespace) -> Pretrained:
         epochs=args.epochs,
         batch_size=args.batch_size,
         learning_rate=args.learning_rate,
+        warm_up=args.warm_up,
         weight_decay=args.weight_decay,
         repeats=args.repeats,
         balanced=bool(args.also_base) or args.balanced,
@@ -227,6 +228,7 @@ def arguments() -> argparse.Namespace:
     add("--balanced", action="store_true", help="draw each class equally often")
     add("--batch-size", type=int, default=128)
     add("--learning-rate", type=float, default=0.1)
+    add("--warm-up", type=int, default=0, help="epochs in which the rate rises; small sets gain from a few")
     add("--weight-decay", type=float, default=1e-4)
     add("--compile", action="store_true", help="let torch.compile make faster kernels")
     add("--shots", type=int, default=5)
@@ -242,6 +244,7 @@ def arguments() -> argparse.Namespace:
         parser.error("--classes: expected three numbers such as 12,6,6")
     if args.smoke:
         args.size, args.epochs, args.repeats, args.batch_size, args.per_class = 28, 1, 1, 16, 16
+        args.warm_up = 1
         args.shots, args.effective_classes, args.queries, args.tasks = 2, 2, 10, 50
     return args
 

@@ -29,6 +29,7 @@ from unem.pretraining import (
     PretrainingConfig,
     _Classifier,
     _Run,
+    _State,
     augment,
     centre,
     features_of,
@@ -162,6 +163,19 @@ def test_the_papers_schedule():
     assert [PretrainingConfig(epochs=4, decay_at=(0.25, 1.0)).rate(e) for e in range(4)] == pytest.approx(
         [0.1] + [0.01] * 3
     )
+
+
+def test_the_rate_rises_step_by_step(tiny):
+    config = PretrainingConfig(warm_up=2, epochs=10)
+    assert [config.rate(0, 0.25), config.rate(0), config.rate(1, 0.5), config.rate(1), config.rate(2)] == pytest.approx(
+        [0.0125, 0.05, 0.075, 0.1, 0.1]
+    )
+    rates = []
+    run = _Run(coloured(24, 3), None, replace(tiny, warm_up=2), torch.device("cpu"), False)
+    original = run._step
+    run._step = lambda *args: (rates.append(run.optimiser.param_groups[0]["lr"]), original(*args))[1]
+    run._learn(_State(epoch=1), None)
+    assert rates == pytest.approx([0.1 * (1 + n / 3) / 2 for n in (1, 2, 3)])
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ def pretrain_command(
     learning_rate: Annotated[
         float, typer.Option(help="At first; divided by 10 at 1/2 and 11/15 of the epochs.")
     ] = DEFAULT.learning_rate,
+    warm_up: Annotated[int, typer.Option(help="Epochs in which the rate rises to its full height.")] = DEFAULT.warm_up,
     label_smoothing: Annotated[float, typer.Option(help="Share of the target spread over all classes.")] = (
         DEFAULT.label_smoothing
     ),
@@ -94,6 +95,7 @@ def pretrain_command(
         epochs=epochs,
         batch_size=batch_size,
         learning_rate=learning_rate,
+        warm_up=warm_up,
         label_smoothing=label_smoothing,
         weight_decay=weight_decay,
         repeats=repeats,

@@ -75,6 +75,7 @@ class PretrainingConfig:
         batch_size: images per step.
         learning_rate: of stochastic gradient descent, at first.
         decay_at: parts of the epochs after which the rate is divided by 10; by default epochs 45 and 66 of 90.
+        warm_up: epochs in which the rate rises to its full height, step by step; the paper has none, and small sets gain from a few.
         momentum, weight_decay: of stochastic gradient descent.
         label_smoothing: share of the target that is spread over all classes. The paper prints 0.9, which is the share that stays.
         crop: smallest and largest part of the picture's area that a random crop takes.
@@ -100,6 +101,7 @@ class PretrainingConfig:
     batch_size: int = 128
     learning_rate: float = 0.1
     decay_at: tuple[float, ...] = (1 / 2, 11 / 15)
+    warm_up: int = 0
     momentum: float = 0.9
     weight_decay: float = 1e-4
     label_smoothing: float = 0.1
@@ -117,7 +119,14 @@ class PretrainingConfig:
     def __post_init__(self) -> None:
         if self.network not in NETWORKS:
             raise InputError(f"network: expected one of {', '.join(NETWORKS)}, got {self.network!r}")
-        for name, low in (("size", 8), ("epochs", 1), ("batch_size", 1), ("repeats", 1), ("validation_tasks", 1)):
+        for name, low in (
+            ("size", 8),
+            ("epochs", 1),
+            ("batch_size", 1),
+            ("repeats", 1),
+            ("validation_tasks", 1),
+            ("warm_up", 0),
+        ):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < low:
                 raise InputError(f"{name}: expected a whole number of at least {low}, got {value!r}")
@@ -142,10 +151,12 @@ class PretrainingConfig:
         if self.precision not in ("auto", "float32", "bfloat16"):
             raise InputError(f"precision: expected auto, float32 or bfloat16, got {self.precision!r}")
 
-    def rate(self, epoch: int) -> float:
-        """Learning rate of an epoch, counted from 0; a function of the epoch alone, so that a resumed run takes the same."""
-        decays = sum(epoch >= max(1, round(part * self.epochs)) for part in self.decay_at)
-        return self.learning_rate * 0.1**decays
+    def rate(self, epoch: int, part: float = 1.0) -> float:
+        """Learning rate of an epoch, counted from 0, when some part of its steps is done; a function of these alone, so that a
+        resumed run takes the same."""
+        decays = sum(epoch >= max(1, round(at * self.epochs)) for at in self.decay_at)
+        risen = min(1.0, (epoch + part) / self.warm_up) if self.warm_up else 1.0
+        return self.learning_rate * risen * 0.1**decays
 
 
 # -- pictures as the network sees them ------------------------------------------------------------------------------------
@@ -494,9 +505,6 @@ class _Run:
 
     def epoch(self, state: _State, on_progress: Callable[[PretrainingProgress], None] | None) -> PretrainingEpoch:
         began = time.perf_counter()
-        rate = self.config.rate(state.epoch)
-        for group in self.optimiser.param_groups:
-            group["lr"] = rate
         with _fastest_convolutions():
             loss, accuracy = self._learn(state, on_progress)
         if not math.isfinite(loss):
@@ -509,6 +517,7 @@ class _Run:
         if kept:
             state.best, state.best_score = _copy(self.model.network), score
         seconds = time.perf_counter() - began
+        rate = self.config.rate(state.epoch - 1)
         done = PretrainingEpoch(state.epoch, rate, loss, accuracy, score, kept, seconds)
         state.history.append(done)
         return done
@@ -521,6 +530,8 @@ class _Run:
         tell = _Teller(on_progress, state, self.config.epochs, steps, size)
         self.model.train()
         for step in range(steps):
+            for group in self.optimiser.param_groups:
+                group["lr"] = self.config.rate(state.epoch, (step + 1) / steps)
             rows = order[step * size : (step + 1) * size]
             total += self._step(rows, numbers[step * size : (step + 1) * size])
             tell(step + 1, total)
