@@ -243,7 +243,7 @@ def arguments() -> argparse.Namespace:
     if len(args.classes) != 3:
         parser.error("--classes: expected three numbers such as 12,6,6")
     if args.smoke:
-        args.size, args.epochs, args.repeats, args.batch_size, args.per_class = 28, 1, 1, 16, 16
+        args.size, args.epochs, args.repeats, args.batch_size, args.per_class = 28, 1, 1, 16, 10
         args.warm_up = 1
         args.shots, args.effective_classes, args.queries, args.tasks = 2, 2, 10, 50
     return args

@@ -576,7 +576,7 @@ def test_the_command_goes_on_after_ctrl_c(tmp_path, tiny, monkeypatch):
 
 def test_the_script_needs_little(tmp_path):
     """From pixels to UNEM's accuracy, where nothing but torch, numpy, safetensors and jaxtyping can be imported."""
-    coloured(160, 8, side=32).save(tmp_path / "pixels.npz")
+    coloured(70, 7, side=32).save(tmp_path / "pixels.npz")
     missing = ["typer", "rich", "matplotlib", "jinja2", "sklearn", "scipy", "PIL", "transformers", "datasets", "ray"]
     script = ROOT / "examples" / "pretrain_to_unem.py"
     arguments = [
@@ -584,7 +584,7 @@ def test_the_script_needs_little(tmp_path):
         str(tmp_path / "pixels.npz"),
         "--smoke",
         "--classes",
-        "4,2,2",
+        "3,2,2",
         "-o",
         str(tmp_path / "out"),
     ]
