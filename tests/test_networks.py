@@ -97,6 +97,13 @@ def test_a_file_gives_back_the_network(small):
     assert again.size == 32
 
 
+def test_equal_networks_are_equal_files(small, tmp_path):
+    path, network = small
+    for number in range(8):  # the order of a header's entries would be another one in half of them
+        save_checkpoint(tmp_path / "again.safetensors", network, INFO)
+        assert (tmp_path / "again.safetensors").read_bytes() == path.read_bytes(), number
+
+
 def test_digests_name_the_weights(small):
     path, network = small
     again, _ = load_checkpoint(path)
@@ -147,7 +154,7 @@ def test_foreign_files_are_refused(small, tmp_path):
     with pytest.raises(InputError, match="not of 'unem-network/1'"):
         load_checkpoint(path)
     tensors = load_file(small[0])
-    good = {**INFO, "name": "resnet18", "size": 32, "digest": "0"}
+    good = {**INFO, "format": "unem-network/1", "name": "resnet18", "size": 32, "digest": "0"}
     for header, message in [
         ("{", "damaged header"),
         (json.dumps([1]), "damaged header"),
@@ -158,7 +165,7 @@ def test_foreign_files_are_refused(small, tmp_path):
         (json.dumps({**good, "name": "wrn28-10"}), "does not hold the weights of wrn28-10"),
         (json.dumps(good), "weights are not those"),
     ]:
-        save_file(tensors, path, metadata={"format": "unem-network/1", "unem": header})
+        save_file(tensors, path, metadata={"unem": header})
         with pytest.raises(InputError, match=message):
             load_checkpoint(path)
 

@@ -208,11 +208,12 @@ def save_checkpoint(path: str | os.PathLike[str], network: Network, info: Mappin
         raise InputError(f"path: expected a name that ends in .safetensors, got {os.fspath(path)!r}")
     tensors = {k: v.detach().cpu().contiguous() for k, v in network.state_dict().items()}
     known = {"name": network.name, "size": network.size, "dim": network.dim, "digest": _digest(tensors)}
-    header = {"classes": [], "epochs": 0, **info, **known}
+    header = {"classes": [], "epochs": 0, **info, **known, "format": FORMAT}
     _check_numbers(header, os.fspath(path))
     with write_aside(path) as aside:
         try:
-            save_file(tensors, aside, metadata={"format": FORMAT, "unem": json.dumps(header)})
+            # One entry: safetensors writes several in a random order, and equal networks shall be equal files.
+            save_file(tensors, aside, metadata={"unem": json.dumps(header)})
         except SafetensorError as error:
             raise OSError(str(error)) from error
 
@@ -242,18 +243,17 @@ def _read(file: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safe_open(file, framework="pt") as stored:
             metadata = stored.metadata() or {}
-            if metadata.get("format") != FORMAT:
-                raise InputError(
-                    f"network: {file!r} is a safetensors file but not of {FORMAT!r} (found {metadata.get('format')!r})"
-                )
             tensors = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise InputError(f"network: {file!r} is not a readable safetensors file ({error})") from error
     try:
-        header = json.loads(metadata["unem"])
-        missing = [k for k in ("name", "size", "mean", "std", "classes", "epochs", "digest") if k not in header]
-    except (KeyError, TypeError, ValueError) as error:
+        header = json.loads(metadata.get("unem", "{}"))
+        found = header.pop("format", metadata.get("format"))
+    except (AttributeError, TypeError, ValueError) as error:
         raise InputError(f"network: {file!r} has a damaged header ({type(error).__name__}: {error})") from error
+    if found != FORMAT:
+        raise InputError(f"network: {file!r} is a safetensors file but not of {FORMAT!r} (found {found!r})")
+    missing = [k for k in ("name", "size", "mean", "std", "classes", "epochs", "digest") if k not in header]
     if missing:
         raise InputError(f"network: {file!r} has a damaged header (no {missing[0]!r})")
     _check_numbers(header, file)
