@@ -20,7 +20,11 @@ from unem.sampling import Protocol
 __all__ = ["Cell", "Job", "Preparation", "code_version", "job_from_key", "job_name"]
 
 FORMAT = 1  # raise it when rows mean something else
-NOT_COMPUTING = ("cli.py", "cli_experiments.py", "demo.py", "benchmark.py", "report", "paper", "experiments", "presets")
+MAKE_FEATURES = ("cli_pretrain.py", "pretraining.py", "networks.py", "images")  # a row has the features' digest
+NOT_COMPUTING = (
+    *("cli.py", "cli_experiments.py", "demo.py", "benchmark.py", "report", "paper", "experiments", "presets"),
+    *MAKE_FEATURES,
+)
 
 
 @lru_cache(1)

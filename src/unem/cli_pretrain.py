@@ -1,0 +1,252 @@
+"""The command ``pretrain``: a network from images of base classes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn
+
+from unem._io import check_writable
+from unem.cli import Device, Quiet, Seed, _check_device, _command, _progress, app, err, out
+from unem.errors import InputError
+from unem.images.tensors import ImageTensors, list_images, load_pixels, split_classes
+from unem.networks import NETWORKS, SIZE, load_checkpoint
+from unem.pretraining import (
+    Pretrained,
+    PretrainingConfig,
+    PretrainingEpoch,
+    PretrainingProgress,
+    pretrain,
+    stored_size,
+)
+
+__all__: list[str] = []
+
+DEFAULT = PretrainingConfig()
+NAMED = 5  # files that could not be read, by name
+
+
+@app.command(
+    "pretrain",
+    epilog="Example:  unem pretrain mini-imagenet --network resnet18 -o resnet18.safetensors --device cuda\n\n"
+    "From class folders without splits, 12 base and 6 validation classes:  unem pretrain photos --split-classes 12,6,6 "
+    "-o backbone.safetensors",
+)
+@_command
+def pretrain_command(
+    images: Annotated[
+        Path,
+        typer.Argument(
+            metavar="IMAGES",
+            help="A folder with one folder per class, below train/val/test or not; or a .npz or .safetensors of pixels.",
+        ),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The network: a .safetensors file.")] = Path(
+        "backbone.safetensors"
+    ),
+    network: Annotated[str, typer.Option(help=f"{' or '.join(NETWORKS)}.")] = DEFAULT.network,
+    size: Annotated[int, typer.Option(help="Side of the images that the network sees, in pixels.")] = SIZE,
+    epochs: Annotated[int, typer.Option(help="Passes over the base images.")] = DEFAULT.epochs,
+    batch_size: Annotated[int, typer.Option(help="Images per step.")] = DEFAULT.batch_size,
+    learning_rate: Annotated[
+        float, typer.Option(help="At first; divided by 10 at 1/2 and 11/15 of the epochs.")
+    ] = DEFAULT.learning_rate,
+    warm_up: Annotated[int, typer.Option(help="Epochs in which the rate rises to its full height.")] = DEFAULT.warm_up,
+    label_smoothing: Annotated[float, typer.Option(help="Share of the target spread over all classes.")] = (
+        DEFAULT.label_smoothing
+    ),
+    weight_decay: Annotated[float, typer.Option(help="Of stochastic gradient descent.")] = DEFAULT.weight_decay,
+    repeats: Annotated[int, typer.Option(help="How often an image is seen in an epoch; for small sets.")] = 1,
+    balanced: Annotated[bool, typer.Option("--balanced", help="Draw each class equally often.")] = False,
+    augmentation: Annotated[bool, typer.Option(help="Random crops, mirror images and colours.")] = True,
+    base_split: Annotated[str, typer.Option(help="Split with the base classes.")] = "train",
+    validation_split: Annotated[
+        str, typer.Option(help="Split with the validation classes, which decide the epoch that is kept; 'none'.")
+    ] = "val",
+    split_classes_: Annotated[
+        str | None,
+        typer.Option(
+            "--split-classes",
+            help="Share classes out at random: numbers of base, validation and test classes, such as 12,6,6.",
+            show_default=False,
+        ),
+    ] = None,
+    precision: Annotated[str, typer.Option(help="auto (bfloat16 on a GPU), float32 or bfloat16.")] = "auto",
+    compiled: Annotated[bool, typer.Option("--compile", help="Let torch.compile make faster kernels.")] = False,
+    resume: Annotated[bool, typer.Option(help="Go on from OUTPUT.checkpoint.safetensors if it is there.")] = True,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    quiet: Quiet = False,
+) -> None:
+    """Pre-train ResNet-18 or WRN28-10 on base classes, as the paper does.
+
+    Stop it at any moment: the same command goes on after the last whole epoch, and ends with the same network.
+    """
+    if output.suffix != ".safetensors":
+        raise InputError(f"--output: expected a name that ends in .safetensors, got {str(output)!r}")
+    check_writable(output)
+    config = PretrainingConfig(
+        network=network,
+        size=size,
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        warm_up=warm_up,
+        label_smoothing=label_smoothing,
+        weight_decay=weight_decay,
+        repeats=repeats,
+        balanced=balanced,
+        augmentation=augmentation,
+        precision=precision,  # type: ignore[arg-type]  # checked there
+        seed=seed,
+    )
+    where = _check_device(device)
+    table = _read_images(images, size, quiet)
+    if split_classes_:
+        table = split_classes(table, *_three_numbers(split_classes_), seed=seed)
+    base, validation = _parts(table, base_split, validation_split)
+    checkpoint = Path(f"{output}.checkpoint.safetensors")
+    if resume and not checkpoint.exists() and _finished(output, base, validation, config):
+        out.print(f"{output} is the end of this very run already", highlight=False, soft_wrap=True)
+        return
+    result = _run(base, validation, config, where, checkpoint, resume, compiled, quiet)
+    if result.interrupted:
+        err.print(
+            f"interrupted; {len(result.history)} of {epochs} epochs are kept, the same command goes on", highlight=False
+        )
+        raise typer.Exit(130)
+    result.save(output)
+    checkpoint.unlink(missing_ok=True)
+    if not quiet:
+        out.print(_summary(result, base, validation), highlight=False, soft_wrap=True)
+        out.print(f"network: {output}", highlight=False, soft_wrap=True)
+
+
+def _read_images(path: Path, size: int, quiet: bool) -> ImageTensors:
+    if path.is_file():
+        return ImageTensors.load(path)
+    with _progress(quiet) as progress:
+        bar = progress.add_task("reading images", total=None)
+        table = load_pixels(
+            list_images(path),
+            stored_size(size),
+            progress=lambda done, total: progress.update(bar, completed=done, total=total),
+        )
+    for name, reason in list(table.skipped.items())[:NAMED]:
+        err.print(f"[bold yellow]skipped:[/] {name}: {reason}", highlight=False, soft_wrap=True)
+    if len(table.skipped) > NAMED:
+        err.print(f"[bold yellow]skipped:[/] {len(table.skipped)} files in all", highlight=False)
+    return table
+
+
+def _three_numbers(text: str) -> tuple[int, int, int]:
+    try:
+        base, val, test = (int(part) for part in text.split(","))
+    except ValueError:
+        raise InputError(f"--split-classes: expected three numbers such as 12,6,6, got {text!r}") from None
+    return base, val, test
+
+
+def _parts(table: ImageTensors, base: str, validation: str) -> tuple[ImageTensors, ImageTensors | None]:
+    """Base and validation images. Without splits all classes are base classes, and nothing decides the epoch."""
+    if not table.splits:
+        err.print(
+            "[bold yellow]note:[/] the images have no splits: all classes are base classes, and the last epoch is kept "
+            "(--split-classes shares the classes out)",
+            highlight=False,
+            soft_wrap=True,
+        )
+        return table, None
+    if validation == "none" or validation not in table.splits:
+        if validation != "none":
+            err.print(
+                f"[bold yellow]note:[/] no split {validation!r}; the last epoch is kept",
+                highlight=False,
+                soft_wrap=True,
+            )
+        return table.split(base), None
+    parts = table.split(base), table.split(validation)
+    common = set(parts[0].class_names) & set(parts[1].class_names)
+    if common:
+        err.print(
+            f"[bold yellow]note:[/] {len(common)} classes are in both {base} and {validation} ({sorted(common)[0]}, …): "
+            "validation is not on new classes",
+            highlight=False,
+            soft_wrap=True,
+        )
+    return parts
+
+
+def _finished(output: Path, base: ImageTensors, validation: ImageTensors | None, config: PretrainingConfig) -> bool:
+    """Whether an earlier run was this very one and came to its end."""
+    if not output.is_file():
+        return False
+    try:
+        info = load_checkpoint(output)[1]
+    except InputError:
+        return False
+    wanted = {
+        "config": json.loads(json.dumps(asdict(config))),
+        "images": base.digest,
+        "validation": None if validation is None else validation.digest,
+        "interrupted": False,
+    }
+    return {name: info.get(name, "unknown") for name in wanted} == wanted
+
+
+def _run(
+    base: ImageTensors,
+    validation: ImageTensors | None,
+    config: PretrainingConfig,
+    device: str,
+    checkpoint: Path,
+    resume: bool,
+    compiled: bool,
+    quiet: bool,
+) -> Pretrained:
+    columns = [TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[news]}")]
+    with Progress(*columns, console=err, disable=quiet, transient=True) as progress:
+        bar = progress.add_task("pre-training", total=config.epochs, news="")
+        best = ""
+
+        def on_progress(now: PretrainingProgress) -> None:
+            news = f"epoch {now.epoch}/{now.epochs}  loss {now.loss:.3f}{best}  {now.images_per_second:,.0f} images/s"
+            minutes, seconds = divmod(round(now.seconds_left), 60)
+            progress.update(
+                bar,
+                completed=now.epoch - 1 + now.step / now.steps,
+                news=f"{news}  {minutes // 60}:{minutes % 60:02}:{seconds:02} left",
+            )
+
+        def on_epoch(epoch: PretrainingEpoch) -> None:
+            nonlocal best
+            if validation is not None:
+                best = f"  validation {epoch.validation_accuracy:.1f} %"
+
+        return pretrain(
+            base,
+            config,
+            validation=validation,
+            device=device,
+            checkpoint=checkpoint,
+            resume=resume,
+            compiled=compiled,
+            on_epoch=on_epoch,
+            on_progress=on_progress,
+        )
+
+
+def _summary(result: Pretrained, base: ImageTensors, validation: ImageTensors | None) -> str:
+    last = result.history[-1]
+    text = (
+        f"{result.network.name}: {len(base)} images of {base.num_classes} base classes, {last.number} epochs, "
+        f"loss {last.loss:.3f}, {last.accuracy:.1f} % of the crops right"
+    )
+    if validation is not None:
+        kept = result.history[result.info["kept_epoch"] - 1]
+        text += f"; kept epoch {kept.number}, {kept.validation_accuracy:.1f} % on tasks of {validation.num_classes} validation classes"
+    return text
