@@ -20,7 +20,18 @@ from unem.sampling import Protocol
 __all__ = ["Cell", "Job", "Preparation", "code_version", "job_from_key", "job_name"]
 
 FORMAT = 1  # raise it when rows mean something else
-NOT_COMPUTING = ("cli.py", "cli_experiments.py", "demo.py", "benchmark.py", "report", "paper", "experiments", "presets")
+NOT_COMPUTING = (
+    "cli.py",
+    "cli_datasets.py",
+    "cli_experiments.py",
+    "datasets",
+    "demo.py",
+    "benchmark.py",
+    "report",
+    "paper",
+    "experiments",
+    "presets",
+)
 
 
 @lru_cache(1)
