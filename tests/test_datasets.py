@@ -10,6 +10,7 @@ import zlib
 from collections import Counter
 from dataclasses import replace
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -21,7 +22,7 @@ from unem import InputError
 from unem.cli import app
 from unem.datasets import catalogue, check, class_texts, dataset, export, find, get, list_datasets, prompts, read
 from unem.datasets.catalogue import name_key
-from unem.datasets.layouts import inside
+from unem.datasets.layouts import LAYOUTS, inside
 
 KEYS = [d.key for d in list_datasets()]
 
@@ -777,3 +778,18 @@ def test_readers_need_no_further_packages():
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
     )
+
+
+def test_the_page_says_what_the_catalogue_says():
+    page = (Path(__file__).parents[1] / "docs" / "datasets.md").read_text(encoding="utf-8")
+    for d in list_datasets():
+        row = next(line for line in page.splitlines() if line.startswith(f"| `{d.key}` |"))
+        for fact in (
+            str(d.classes),
+            d.prompt,
+            d.licence,
+            d.hub.id if d.hub else "",
+            *(f"{n:,}" for n in d.splits.values()),
+        ):
+            assert fact in row
+    assert all(f"| `{layout}` |" in page for layout in LAYOUTS)

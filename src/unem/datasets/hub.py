@@ -286,4 +286,6 @@ def _download(entry: Dataset, folder: Path) -> None:
     except Exception as error:  # whatever the Hub's client and the network raise: the user can only do something else
         gated = " (its terms must be accepted there, and `hf auth login` run)" if entry.hub.gated else ""
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]
+        if not any(p.is_file() for p in folder.rglob("*.parquet*")):
+            shutil.rmtree(folder, ignore_errors=True)  # nothing to go on from
         raise InputError(f"cannot download {entry.hub.url}{gated}: {reason}. By hand: {entry.how_to_get()}") from error
