@@ -315,6 +315,8 @@ def test_another_table_does_not_hide_class_folders(tmp_path):
     draw(tmp_path, "cat/1.png", "dog/1.png")
     write_csv(tmp_path / "notes.csv", ["day", "weather"], [["monday", "rain"]])
     assert find(tmp_path).layout == "class-folders"
+    write_csv(tmp_path / "train.csv", ["id", "pixels"], [["1", "2"]])
+    assert find(tmp_path).layout == "class-folders"
 
 
 # -- folders --------------------------------------------------------------------------------------------------------------
@@ -348,6 +350,13 @@ def test_split_folders(tmp_path):
     draw(tmp_path, "test/loose.png")
     with pytest.raises(InputError, match=r"1 images outside class folders .'test/loose.png'"):
         read(tmp_path)
+
+
+def test_one_split_alone_and_a_class_called_train(tmp_path):
+    draw(tmp_path / "a", "test/cat/1.png", "test/dog/1.png")
+    assert read(tmp_path / "a").class_names == ("cat", "dog")
+    draw(tmp_path / "b", "train/1.png", "bus/1.png")
+    assert read(tmp_path / "b").class_names == ("bus", "train")
 
 
 def test_imagenet_with_its_names(tmp_path):
@@ -660,6 +669,15 @@ def test_the_hubs_imagenet_has_clips_names(tmp_path):
     images = export(tmp_path / "saved", tmp_path / "out", name="imagenet")
     assert images.class_names == dataset("imagenet").class_names
     assert export(tmp_path / "saved", tmp_path / "own").class_names == tuple(long)
+
+
+def test_classes_that_are_not_used_and_images_without_a_label_are_left_out(tmp_path):
+    names = ["airplanes", "faces", "faces_easy"]
+    hub_data(names, [0, 1, 2, -1]).save_to_disk(str(tmp_path / "saved"))
+    images = export(tmp_path / "saved", tmp_path / "out", name="caltech101")
+    assert images.class_names == ("airplane", "face")
+    assert [images.file(i).read_bytes() for i in range(len(images))] == [png(0), png(1)]
+    assert export(tmp_path / "saved", tmp_path / "all").class_names == tuple(names)
 
 
 @pytest.fixture

@@ -364,7 +364,7 @@ def _refuse_hub_form(place: Path, entry: Dataset | None) -> Found | None:
 def _csv_splits_in(place: Path, entry: Dataset | None) -> Found | None:
     split = place / "split"
     folders = [place, split, place / "splits", *(_folders_in(split) if split.is_dir() else ())]
-    holding = [f for f in folders if (f / "train.csv").is_file() or (f / "test.csv").is_file()]
+    holding = [f for f in folders if _is_listing(f / "train.csv") or _is_listing(f / "test.csv")]
     if not holding:
         return None
     if len(holding) > 1:
@@ -382,14 +382,18 @@ def _csv_splits_in(place: Path, entry: Dataset | None) -> Found | None:
 def _csv_in(place: Path, entry: Dataset | None) -> Found | None:
     files = sorted(place.glob("*.csv"))
     named = [f for n in INDEX_NAMES for f in files if f.name == n]
-    if not named and (len(files) != 1 or _columns(_header(files[0])) is None):
+    if not named and (len(files) != 1 or not _is_listing(files[0])):
         return None  # some other table
     return _one_csv((named or files)[0], entry)
 
 
-def _header(file: Path) -> list[str]:
-    line = _text(file).split("\n", 1)[0]
-    return [h.strip().strip('"').lower() for h in line.split(",")]
+def _is_listing(file: Path) -> bool:
+    """Whether a CSV has the columns of a list of images; another table may lie beside class folders."""
+    try:
+        with open(file, encoding="utf-8-sig", newline="") as lines:
+            return _columns([h.strip().lower() for h in next(csv.reader(lines), [])]) is not None
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return False
 
 
 def _columns(header: Sequence[str]) -> dict[str, int | None] | None:
@@ -484,7 +488,8 @@ def _classes_of(rows: Sequence[_Row], source: Path) -> tuple[list[int], tuple[st
 def _split_folders_in(place: Path, entry: Dataset | None) -> Found | None:
     for root in (place, place / "images"):
         folders = [f for f in _folders_in(root) if f.name.lower() in SPLITS] if root.is_dir() else []
-        if any(SPLITS[f.name.lower()] == "train" for f in folders) and len(folders) > 1:
+        train = any(SPLITS[f.name.lower()] == "train" for f in folders)
+        if (train and len(folders) > 1) or (folders and len(folders) == len(_folders_in(root))):
             return _split_folders(place, root, folders, entry)
     return None
 
