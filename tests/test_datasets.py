@@ -76,7 +76,7 @@ def test_fourteen_datasets_with_every_field():
         assert d.total == sum(d.splits.values())
         assert (d.prompt.count("{}") == 1) == (d.kind == "clip")
         assert len(d.class_names) in (0, d.classes)
-        assert bool(d.class_names) == (d.kind == "clip")
+        assert bool(d.class_names) == (d.key not in ("mini-imagenet", "tiered-imagenet"))
         assert set(d.aliases.values()) <= set(d.class_names)
         assert all(n == n.strip() and n for n in d.class_names)
         if d.split_classes:
@@ -131,6 +131,7 @@ def test_names_tell_classes_apart_except_in_imagenet():
     [
         ("stanford-cars", "AM General Hummer SUV 2000", "2000 AM General Hummer SUV"),
         ("ucf101", "YoYo", "Yo_Yo"),
+        ("cub", "001.Black_footed_Albatross", "Black_footed_Albatross"),
         ("sun397", "/a/apartment_building/outdoor", "outdoor apartment_building"),
         ("caltech101", "Faces", "face"),
         ("oxford-pets", "Egyptian_Mau", "egyptian_mau"),
@@ -150,8 +151,8 @@ def test_prompts_are_the_papers():
     assert class_texts("ucf101")[0] == ("a photo of a person doing Apply Eye Makeup.",)
     assert len(class_texts("imagenet", ensemble=True)) == 1000
     assert class_texts("dtd", ["a {} b"]) == (("a {} b texture.",),)
-    with pytest.raises(InputError, match="class_names: the catalogue has none for CUB"):
-        class_texts("cub")
+    with pytest.raises(InputError, match="class_names: the catalogue has none for tiered-ImageNet"):
+        class_texts("tiered-imagenet")
 
 
 def test_unknown_names_are_refused_with_those_there_are():
