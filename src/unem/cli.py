@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -51,12 +52,13 @@ app = typer.Typer(
 features_app = typer.Typer(help="Look at feature files.", no_args_is_help=True)
 app.add_typer(features_app, name="features")
 out, err = Console(), Console(stderr=True)
+TOPICS = ("datasets", "experiments", "pretrain")
 
 
 def main() -> None:
     """Entry point of the ``unem`` command."""
-    import unem.cli_experiments
-    import unem.cli_pretrain  # noqa: F401  their commands
+    for topic in TOPICS:
+        import_module(f"unem.cli_{topic}")  # adds its commands
 
     warnings.showwarning = _show_warning
     app()

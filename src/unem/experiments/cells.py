@@ -20,10 +20,21 @@ from unem.sampling import Protocol
 __all__ = ["Cell", "Job", "Preparation", "code_version", "job_from_key", "job_name"]
 
 FORMAT = 1  # raise it when rows mean something else
-MAKE_FEATURES = ("cli_pretrain.py", "pretraining.py", "networks.py", "images")  # a row has the features' digest
+# What decides no row: faces, and what makes features (a row has their digest).
 NOT_COMPUTING = (
-    *("cli.py", "cli_experiments.py", "demo.py", "benchmark.py", "report", "paper", "experiments", "presets"),
-    *MAKE_FEATURES,
+    *(
+        "app",
+        "backbones",
+        "benchmark.py",
+        "choosing.py",
+        "datasets",
+        "demo.py",
+        "estimator.py",
+        "experiments",
+        "export.py",
+        "extraction.py",
+    ),
+    *("images", "networks.py", "paper", "predicting.py", "presets", "pretraining.py", "report"),
 )
 
 
@@ -33,7 +44,8 @@ def code_version() -> str:
     root = Path(unem.__file__).parent
     content = hashlib.sha256()
     for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".c")):
-        if path.relative_to(root).parts[0] not in NOT_COMPUTING:
+        first = path.relative_to(root).parts[0]
+        if first not in NOT_COMPUTING and not first.startswith("cli"):
             content.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
     return f"{__version__}+{content.hexdigest()[:10]}"
 
