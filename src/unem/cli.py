@@ -56,6 +56,7 @@ out, err = Console(), Console(stderr=True)
 def main() -> None:
     """Entry point of the ``unem`` command."""
     import unem.cli_experiments  # noqa: F401  its commands
+    import unem.cli_images  # noqa: F401
 
     warnings.showwarning = _show_warning
     app()

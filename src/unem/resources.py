@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["PeakMemory", "tasks_per_batch"]
+__all__ = ["PeakMemory", "images_per_batch", "tasks_per_batch"]
 
 CPU_BUDGET = 192 << 20  # a batch this large keeps the cores busy; a larger one only leaves the caches
 CUDA_SHARE = 0.25
@@ -30,6 +30,23 @@ def tasks_per_batch(
     once = (support + 3 * queries) * features + 2 * queries * queries + 4 * classes * features
     each_layer = 6 * queries * classes + 3 * classes * min(features, classes)
     return max(1, budget // (4 * (once + copies * each_layer)))
+
+
+def images_per_batch(size: int, device: torch.device | str = "cpu") -> int:
+    """How many images of ``size × size`` pixels a backbone takes at once: a power of two, the same whenever it is asked.
+
+    A network keeps a few layers' values at a time; forty times the image is what the early layers of the usual ones come to.
+
+    Example:
+        >>> images_per_batch(224), images_per_batch(336)
+        (32, 8)
+    """
+    device = torch.device(device)
+    budget, most = 4 * CPU_BUDGET, 64
+    if device.type == "cuda":
+        budget, most = int(CUDA_SHARE * torch.cuda.get_device_properties(device).total_memory), 512
+    fitting = max(1, budget // (40 * 4 * 3 * size * size))
+    return int(min(most, 1 << (fitting.bit_length() - 1)))
 
 
 class PeakMemory:

@@ -71,7 +71,7 @@ class Backbone(ABC):
     def to(self, device: torch.device | str, precision: str = "auto") -> Self:
         """Move it, and choose the numbers it computes with: bfloat16 on a GPU that has it, float32 on a CPU."""
         self.digest  # noqa: B018  of the weights as they were loaded
-        self.module.to(device, memory_format=torch.channels_last)
+        self.module.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.precision = _precision(precision, torch.device(device))
         return self
 

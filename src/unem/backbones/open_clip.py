@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from unem.backbones.base import Backbone, register
@@ -92,6 +93,8 @@ def preprocessing_of(wanted: dict[str, Any]) -> Preprocessing:
 
 
 def _dim(model: Any) -> int:
-    projection = getattr(model, "text_projection", None)
-    width = getattr(model.visual, "output_dim", None)
-    return int(width if width else projection.shape[-1])
+    """Length of an embedding, found by making one: not every model says it."""
+    side = model.visual.image_size
+    across, down = (side, side) if isinstance(side, int) else side
+    with torch.inference_mode():
+        return int(model.eval().encode_image(torch.zeros(1, 3, across, down)).shape[1])

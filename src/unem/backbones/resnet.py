@@ -21,7 +21,7 @@ class FewShotNetwork(Backbone):
 
 
 def _load(kind: str, path: str, size: int | None) -> Backbone:
-    from unem import networks
+    from unem import networks  # type: ignore[attr-defined, unused-ignore]
 
     if not path:
         raise InputError(
