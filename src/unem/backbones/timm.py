@@ -22,7 +22,7 @@ class Timm(Backbone):
 
 @register("timm", example="timm:resnet50.a1_in1k", packages=("timm",), install="pip install timm")
 def timm(argument: str = "", size: int | None = None) -> Backbone:
-    """timm models, by their name there (``timm.list_models(pretrained=True)``)."""
+    """timm models, by their name there."""
     import timm as package
 
     if not argument:

@@ -56,11 +56,15 @@ class Transformers(Backbone):
     def _texts(self, texts: list[str]) -> Tensor:
         model: Any = self.module
         config = model.config
-        # SigLIP was trained on texts of one length, and sees the padding.
-        padding = "max_length" if "siglip" in config.model_type else True
-        length = getattr(config.text_config, "max_position_embeddings", None)
-        tokens = self.tokenizer(texts, padding=padding, truncation=True, max_length=length, return_tensors="pt")
-        return _tensor(model.get_text_features(**tokens.to(self.device)))
+        siglip = "siglip" in config.model_type  # trained on texts of one length, whose padding it sees
+        tokens = self.tokenizer(
+            texts,
+            padding="max_length" if siglip else True,
+            truncation=True,
+            max_length=getattr(config.text_config, "max_position_embeddings", None),
+            return_tensors="pt",
+        ).to(self.device)
+        return _tensor(model.get_text_features(**({"input_ids": tokens["input_ids"]} if siglip else tokens)))
 
 
 def _tensor(output: Any) -> Tensor:
@@ -85,7 +89,7 @@ def _own_size(config: Any) -> int | None:
     "transformers", example="transformers:openai/clip-vit-base-patch32", text=True, packages=("transformers", "PIL")
 )
 def transformers(argument: str = "", size: int | None = None) -> Backbone:
-    """CLIP, SigLIP, DINOv2, ViT, ResNet …: a Hub id or a local folder, weights in safetensors."""
+    """CLIP, SigLIP, DINOv2, ViT, ResNet …: a Hub id or a folder."""
     import transformers as package
 
     if not argument:

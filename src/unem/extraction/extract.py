@@ -61,6 +61,11 @@ class Progress:
 class ShardEngine(Protocol):
     """Something that computes shards: here, or elsewhere."""
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What features depend on besides backbone and files: ``precision``, ``device`` (a GPU rounds otherwise), ``batch``."""
+        ...
+
     def compute(self, images: ImageList, shards: Sequence[Shard]) -> Iterator[int | tuple[Shard, ShardResult]]:
         """Results in any order; between them, how many images are done that belong to no result yet."""
         ...
@@ -172,23 +177,17 @@ def extract(
     if len(images) == 0:
         raise InputError("images: expected at least one, the list is empty")
     _check_positive("shard_size", shard_size)
-    device = backbone.device
-    if batch_size == "auto":
-        batch_size = images_per_batch(backbone.size, device)
-    _check_positive("batch_size", batch_size)
-    settings = {
-        "backbone": backbone.digest,
-        "precision": backbone.precision,
-        "device": device.type,  # a GPU rounds otherwise than a CPU
-        "batch": min(batch_size, shard_size),
-        "max_pixels": MAX_PIXELS,
-    }
+    if engine is None:
+        engine = LocalEngine(backbone, batch_size, workers)
+    elif batch_size != "auto" or workers is not None:
+        raise InputError("batch_size, workers: an engine has its own")
+    settings = {"backbone": backbone.digest, "max_pixels": MAX_PIXELS, **engine.settings}
+    settings["batch"] = min(settings["batch"], shard_size)
     shards = shards_of(images, shard_size, settings)
     folder = None if work_dir is None else Path(work_dir)
     kept = {} if folder is None else {s: r for s in shards if (r := read_shard(folder, s)) is not None}
-    made_by = engine or LocalEngine(backbone, batch_size, workers)
     tell = _Teller(len(images), kept, progress)
-    for news in made_by.compute(images, [s for s in shards if s not in kept]):
+    for news in engine.compute(images, [s for s in shards if s not in kept]):
         if isinstance(news, int):
             tell.batch(news)
             continue
@@ -196,7 +195,8 @@ def extract(
         if folder is not None:
             write_shard(folder, shard, kept[shard])
         tell.shard(shard, kept[shard])
-    return _gathered(images, backbone, shards, kept, tell.now())
+    made_by = {"id": backbone.id, "digest": backbone.digest, "precision": settings["precision"]}
+    return _gathered(images, made_by, shards, kept, tell.now())
 
 
 def _check_positive(name: str, value: Any) -> None:
@@ -236,14 +236,13 @@ class _Teller:
 
 def _gathered(
     images: ImageList,
-    backbone: Backbone,
+    made_by: Mapping[str, Any],
     shards: Sequence[Shard],
     kept: Mapping[Shard, ShardResult],
     progress: Progress,
 ) -> Extraction:
     rows = np.concatenate([s.start + kept[s].rows.numpy() for s in shards])
     failures = [Failure(images.paths[s.start + row], why) for s in shards for row, why in kept[s].failures]
-    made_by = {"id": backbone.id, "digest": backbone.digest, "precision": backbone.precision}
     features = torch.cat([kept[s].features for s in shards])
     return Extraction(images, features, rows, tuple(failures), made_by, progress)
 
@@ -251,8 +250,18 @@ def _gathered(
 class LocalEngine:
     """This process: threads decode, the model computes."""
 
-    def __init__(self, backbone: Backbone, batch_size: int, workers: int | None = None) -> None:
-        self.backbone, self.batch_size, self.workers = backbone, batch_size, workers or cores()
+    def __init__(
+        self, backbone: Backbone, batch_size: int | Literal["auto"] = "auto", workers: int | None = None
+    ) -> None:
+        if batch_size == "auto":
+            batch_size = images_per_batch(backbone.size, backbone.device)
+        _check_positive("batch_size", batch_size)
+        self.backbone, self.batch_size, self.workers = backbone, batch_size, cores() if workers is None else workers
+        _check_positive("workers", self.workers)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"precision": self.backbone.precision, "device": self.backbone.device.type, "batch": self.batch_size}
 
     def compute(self, images: ImageList, shards: Sequence[Shard]) -> Iterator[int | tuple[Shard, ShardResult]]:
         files = ([images.file(i) for i in range(s.start, s.stop)] for s in shards)

@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from unem.backbones.base import Backbone
 from unem.errors import InputError
 from unem.experiments.engines.ray import _ray
 from unem.extraction.pipeline import Source, cores, encode_shards
@@ -18,6 +19,7 @@ from unem.resources import images_per_batch
 __all__ = ["RayShards"]
 
 RESTARTS = 5  # of an actor whose worker or node was lost; its shards are done again
+GPU_BATCH = 128
 AHEAD = 2  # shards given to each actor, so that none waits for files
 
 
@@ -29,8 +31,9 @@ class RayShards:
     writes them.
 
     Args:
-        backbone: the name, as for ``unem.backbones.create``.
-        batch_size: as the local run's, for the same bytes; by memory when left out.
+        backbone: only its name is sent; each actor makes it anew.
+        precision: as for ``unem.backbones.create``; ``"auto"`` is bfloat16 on GPUs.
+        batch_size: images in one call of the model; that of a local run on a CPU when left out, 128 on GPUs.
         address: of the cluster, ``"auto"`` for the one this machine is part of; one of this machine alone is started when left out.
         workers: actors; as many as the cluster has cores, or GPUs, when left out.
         cpus: cores of each actor, for decoding and, on a CPU, for the model.
@@ -38,7 +41,7 @@ class RayShards:
 
     def __init__(
         self,
-        backbone: str,
+        backbone: Backbone,
         *,
         precision: str = "auto",
         batch_size: int | None = None,
@@ -48,8 +51,16 @@ class RayShards:
         cpus: float = 1,
     ) -> None:
         self.ray = _ray()
-        self.backbone, self.precision, self.batch_size = backbone, precision, batch_size
+        # Decided here, where the names of shards are made, and the same for all nodes.
+        gpu = device.startswith("cuda")
+        self.precision = ("bfloat16" if gpu else "float32") if precision == "auto" else precision
+        self.batch_size = batch_size or (GPU_BATCH if gpu else images_per_batch(backbone.size))
+        self.backbone = backbone.id
         self.address, self.workers, self.device, self.cpus = address, workers, device, cpus
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"precision": self.precision, "device": self.device.split(":")[0], "batch": self.batch_size}
 
     def compute(self, images: ImageList, shards: Sequence[Shard]) -> Iterator[int | tuple[Shard, ShardResult]]:
         if not shards:
@@ -127,16 +138,13 @@ def _content(file: Path) -> bytes | ImageError:
 class _Worker:
     """On a node: the model, loaded once."""
 
-    def __init__(self, backbone: str, device: str, precision: str, batch_size: int | None) -> None:
+    def __init__(self, backbone: str, device: str, precision: str, batch_size: int) -> None:
         from unem.backbones import create
 
-        self.model = create(backbone, device=device, precision=precision)
-        self.batch_size = batch_size or images_per_batch(self.model.size, device)
+        self.model, self.batch_size = create(backbone, device=device, precision=precision), batch_size
 
     def encode(self, sources: Sequence[Source]) -> ShardResult:
-        import ray
-
-        used = ray.get_runtime_context().get_assigned_resources().get("CPU", 1)
+        used = _ray().get_runtime_context().get_assigned_resources().get("CPU", 1)
         found = list(encode_shards([sources], self.model, self.batch_size, max(1, min(int(used), cores()))))
         (result,) = [r for r in found if isinstance(r, ShardResult)]
         return result
