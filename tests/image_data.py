@@ -96,7 +96,7 @@ def write_class_folders(folder, classes=("ash", "birch", "elm"), each=4, broken=
         (folder / name).mkdir(parents=True)
         for i in range(each):
             file = folder / name / f"{i:02d}.{'png' if i % 2 else 'jpg'}"
-            picture(30 + 3 * i, 50 - 2 * i, seed=100 * number + i).save(file)
+            picture(30 + 3 * (i % 8), 50 - 2 * (i % 8), seed=100 * number + i).save(file)
     for i in range(broken):
         (folder / classes[0] / f"x{i}.jpg").write_text(json.dumps(i))
     return folder
