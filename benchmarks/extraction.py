@@ -45,7 +45,7 @@ def main() -> None:
     options = parser.parse_args()
     backbone = create(options.backbone, device=options.device)
     found = images_of(options.folder)
-    images = found.rows(np.arange(len(found)) % max(1, len(found) // options.images) == 0).rows(slice(options.images))
+    images = found.rows(np.arange(0, len(found), max(1, len(found) // options.images))[: options.images])
     size = images_per_batch(backbone.size, backbone.device)
     files = [images.file(i) for i in range(len(images))]
     groups = [files[i : i + size] for i in range(0, len(files), size)]

@@ -146,9 +146,9 @@ def test_files_that_are_none(tmp_path):
     (tmp_path / "loop.jpg").symlink_to(tmp_path / "loop.jpg")
     (tmp_path / "good.png").write_bytes(saved(picture()))
     expected = {
-        "empty": "is empty",
-        "pipe": "not a file",
-        "folder": "folder",
+        "empty": "^is empty",
+        "pipe": "^is not a file",
+        "folder": "^is a folder",
         "nowhere": "not exist",
         "a\0b": "read",
         "loop": "read",

@@ -85,9 +85,12 @@ class Preprocessing:
 
     def normalise(self, pixels: UInt8[Tensor, "image height width 3"]) -> Float[Tensor, "image 3 height width"]:
         """Pixels as numbers, on whatever device they are; channels stay last in memory, as convolutions like it."""
-        mean = torch.tensor(self.mean, device=pixels.device) * 255
-        scale = 1 / (torch.tensor(self.std, device=pixels.device) * 255)
-        return pixels.to(torch.float32).sub_(mean).mul_(scale).permute(0, 3, 1, 2)
+        images, height, width, _ = pixels.shape
+        # A row of pixels at a time: three numbers do not fill a vector register.
+        mean = (torch.tensor(self.mean, device=pixels.device) * 255).repeat(width)
+        scale = (1 / (torch.tensor(self.std, device=pixels.device) * 255)).repeat(width)
+        rows = pixels.reshape(images, height, width * 3).to(torch.float32).sub_(mean).mul_(scale)
+        return rows.view(images, height, width, 3).permute(0, 3, 1, 2)
 
     def to_dict(self) -> dict[str, Any]:
         """What determines the result, as plain values."""

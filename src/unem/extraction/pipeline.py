@@ -23,8 +23,8 @@ from unem.images import ImageError, open_image
 
 __all__ = ["Batch", "cores", "decoded", "encode_shards"]
 
-AT_A_TIME = 8  # images of one call in a thread: less to hand around than single ones
-AHEAD = 3  # batches in the making while the model computes another
+AT_A_TIME = 4  # images of one call in a thread: less to hand around than single ones
+AHEAD = 3  # batches in the making while the model computes another; of small ones, as many as keep the threads busy
 MARGIN = 2  # a JPEG is decoded to this many times what is needed, no more: as good as all of it, and faster
 
 Source = Path | bytes | ImageError  # an error: what reading the file on another machine came to
@@ -107,7 +107,8 @@ def encode_shards(
 
     features: list[Tensor] = []
     problems: list[str | None] = []
-    for batch in decoded(batches(), backbone.preprocessing, workers):
+    ahead = max(AHEAD, 3 * workers * AT_A_TIME // batch_size)
+    for batch in decoded(batches(), backbone.preprocessing, workers, ahead):
         pixels = batch.pixels.to(backbone.device, non_blocking=True)
         features.append(backbone.encode_images(backbone.preprocessing.normalise(pixels)))
         problems += batch.problems

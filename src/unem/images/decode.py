@@ -79,15 +79,17 @@ def _stream(source: str | os.PathLike[str] | bytes) -> IO[bytes]:
         return _not_empty(io.BytesIO(source), len(source))
     try:
         status = Path(source).stat()
-        if not stat.S_ISREG(status.st_mode):  # to open a pipe would wait for ever
-            raise ImageError("is a folder" if stat.S_ISDIR(status.st_mode) else "is not a file")
-        return _not_empty(open(source, "rb"), status.st_size)
+        # A pipe is not opened: that would wait for ever.
+        stream = open(source, "rb") if stat.S_ISREG(status.st_mode) else None  # noqa: SIM115  the caller closes it
     except FileNotFoundError:
         raise ImageError("does not exist") from None
     except PermissionError:
         raise ImageError("cannot be read: permission denied") from None
     except (OSError, ValueError) as error:  # ValueError: a name with a null byte
         raise ImageError(f"cannot be read ({_reason(error)})") from None
+    if stream is None:
+        raise ImageError("is a folder" if stat.S_ISDIR(status.st_mode) else "is not a file")
+    return _not_empty(stream, status.st_size)
 
 
 def _not_empty(stream: IO[bytes], size: int) -> IO[bytes]:
