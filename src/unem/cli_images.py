@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 from unem._io import check_writable, write_aside
@@ -44,14 +45,14 @@ def backbones(as_json: AsJson = False) -> None:
     if as_json:
         _emit_json([_plain_kind(kind) for kind in kinds], "-")
         return
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("for example", no_wrap=True)
-    for heading in ("texts", "here", "what it is"):
-        table.add_column(heading)
+    table = Table("kind", "texts", "here", "what it is", box=box.SIMPLE_HEAD)
     for kind in kinds:
-        here = "yes" if kind.available else kind.install
-        table.add_row(kind.example, "yes" if kind.text else "", here, kind.summary)
+        yes_no = ["yes" if value else "no" for value in (kind.text, kind.available)]
+        table.add_row(kind.prefix, *yes_no, f"{kind.summary}\n[dim]{escape(kind.example)}[/]")
     out.print(table)
+    for kind in kinds:
+        if kind.missing:
+            out.print(f"{kind.prefix}: {escape(kind.install)}", highlight=False)
 
 
 def _plain_kind(kind: Any) -> dict[str, Any]:
