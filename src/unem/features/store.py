@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from unem._io import write_aside
+from unem._io import sort_header, write_aside
 from unem.errors import InputError
 from unem.task import as_floating, check_finite
 
@@ -258,6 +258,7 @@ class FeatureSet:
         with write_aside(path) as aside:
             try:
                 save_file(tensors, aside, metadata={"format": FORMAT, "unem": json.dumps(header)})
+                sort_header(aside)
             except SafetensorError as error:
                 raise OSError(str(error)) from error
 
