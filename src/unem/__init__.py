@@ -12,7 +12,10 @@ Example:
     True
 """
 
+from typing import TYPE_CHECKING, Any
+
 from unem._version import __version__
+from unem.choosing import Choice, choose
 from unem.classmodels import ClassModel, Dirichlet, Gaussian, GaussianPlus
 from unem.errors import InputError, UnemWarning
 from unem.evaluation import Comparison, Evaluation, Tuned, Validation, compare, evaluate, tune
@@ -31,10 +34,14 @@ from unem.training import Epoch, TrainingConfig, train
 from unem.trust import Calibrated, Calibration, assess, calibrate, strangeness
 from unem.unrolled import UNEM
 
+if TYPE_CHECKING:
+    from unem.estimator import TransductiveClassifier
+
 __all__ = [
     "UNEM",
     "Calibrated",
     "Calibration",
+    "Choice",
     "ClassModel",
     "Comparison",
     "Dirichlet",
@@ -57,12 +64,14 @@ __all__ = [
     "Task",
     "Trace",
     "TrainingConfig",
+    "TransductiveClassifier",
     "Tuned",
     "UnemWarning",
     "Validation",
     "__version__",
     "assess",
     "calibrate",
+    "choose",
     "compare",
     "create",
     "evaluate",
@@ -79,3 +88,12 @@ __all__ = [
     "train_family",
     "tune",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The estimator needs scikit-learn, which is imported only when it is asked for."""
+    if name == "TransductiveClassifier":
+        from unem.estimator import TransductiveClassifier
+
+        return TransductiveClassifier
+    raise AttributeError(f"module 'unem' has no attribute {name!r}")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from unem.classmodels.views import VIEWS, scatter
@@ -190,9 +191,21 @@ def _variation(values: Tensor) -> Tensor:
 
 
 def _scatter(task: Task) -> float:
-    """Pooled squared distance within classes; one shot has none, and distances of queries to the nearest mean stand in."""
+    """Pooled squared distance within classes of the support, on average over the tasks.
+
+    With one shot there is none: half the squared distance of a class to the nearest other one stands in. Queries are left out, so that
+    a schedule can be chosen before they are there.
+    """
     seen, shots = VIEWS["plain"](task), task.shots.to(task.dtype)
-    return float(scatter(seen, shots, seen.query @ seen.sums.mT).mean())
+    freedom = (shots - 1).clamp_min(0).sum(1)
+    within = scatter(seen, shots, seen.query @ seen.sums.mT, some_single=False)
+    means = seen.sums / shots.unsqueeze(-1)
+    if task.num_classes > 1 and bool((freedom == 0).any()):
+        between = torch.cdist(means, means).square()
+        between.diagonal(dim1=-2, dim2=-1).fill_(torch.inf)
+        within = torch.where(freedom > 0, within, 0.5 * between.amin(-1).mean(-1))
+    found = float(within.mean())
+    return found if found > 0 and math.isfinite(found) else 1.0
 
 
 def _distance(a: float, b: float) -> float:
