@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 import unem
-from unem.choosing import choose
+from unem.choosing import Choice, choose, rescaled
 from unem.drawing import TaskSource
 from unem.evaluation.metrics import interval95
 
@@ -64,8 +64,8 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "image+text": ("unem-joint", "unem-plus", "unem-dirichlet"),
 }
 """Methods whose shipped schedules are rivals; of the published ones those learned for each layer, as the rest are ablations of them."""
-FEW = 20
-"""Tasks where there are 1000 classes and Dirichlet laws to fit to them."""
+FEW = {"features": 50, "similarities": 20, "image+text": 20}
+"""Tasks where there are 1000 classes."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,8 @@ class Row:
     preset: Mapping[str, int]
     """How often each was chosen."""
     inductive: Tensor
+    gaussian: Tensor | None
+    """What is chosen where unem-gaussian is asked for."""
 
     @property
     def oracle(self) -> str:
@@ -104,6 +106,7 @@ class Row:
             "lost": round(float(lost.mean()), 2),
             "lost_interval": round(interval95(lost), 2),
             "inductive": round(float(self.inductive.mean()), 2),
+            "gaussian": None if self.gaussian is None else round(float(self.gaussian.mean()), 2),
             "all": {name: round(float(v.mean()), 2) for name, v in self.accuracy.items()},
         }
 
@@ -121,11 +124,10 @@ def measure(pool: Pool, directory: Path, kind: str, tasks: int) -> Iterator[Row]
 
 
 def _row(source: TaskSource, file: str, kind: str, protocol: unem.Protocol, tasks: int) -> Row:
-    names = [name for method in KINDS[kind] for name in unem.list_presets(f"{method}/*")]
-    rivals = {name: unem.create(name.partition("/")[0], schedule=name) for name in names}
+    rivals = _rivals(kind, protocol.shots)
     inductive = unem.create("simpleshot" if kind == "features" else "zero-shot")
-    if kind != "features" and source.num_classes >= 500:
-        tasks = min(tasks, FEW)
+    if source.num_classes >= 500:
+        tasks = min(tasks, FEW[kind])
     right: dict[str, list[Tensor]] = {}
     times: dict[str, int] = {}
     for first in range(0, tasks, BATCH):
@@ -136,6 +138,9 @@ def _row(source: TaskSource, file: str, kind: str, protocol: unem.Protocol, task
 
         for name, method in rivals.items():
             add(name, method.predict(_as(method.inputs, task)))
+        if kind == "features":
+            for name in _gaussians(protocol.shots):
+                add(f"{name}, rescaled", unem.gem(task, unem.Gaussian(), rescaled(unem.preset(name), task)))
         add("inductive", inductive.predict(_as(inductive.inputs, task)))
         one_by_one = []
         for i in range(len(task)):  # a choice is a user's, who has one task
@@ -145,9 +150,7 @@ def _row(source: TaskSource, file: str, kind: str, protocol: unem.Protocol, task
         add("chosen", unem.Prediction(torch.cat(one_by_one)))
     found = {name: torch.cat(v) for name, v in right.items()}
     chosen, alone = found.pop("chosen"), found.pop("inductive")
-    return Row(
-        file, kind, protocol.shots, protocol.effective_classes, source.num_classes, found, chosen, times, alone
-    )
+    return Row(file, kind, protocol.shots, protocol.effective_classes, source.num_classes, found, chosen, times, alone)
 
 
 def _as(inputs: str, task: unem.Task) -> unem.Task:
@@ -167,7 +170,9 @@ def main() -> None:
     arguments = parser.parse_args()
     words = [w for w in arguments.only.split(",") if w]
     for kind in arguments.kinds.split(","):
-        print(f"{kind}\n| features | shots | K_eff | chosen | oracle | lost, paired | inductive |\n|---|---|---|---|---|---|---|")
+        print(
+            f"{kind}\n| features | shots | K_eff | chosen | oracle | lost, paired | inductive | unem-gaussian chosen |\n|---|---|---|---|---|---|---|---|"
+        )
         for pool in POOLS:
             if words and not any(w in pool.file for w in words):
                 continue
@@ -184,7 +189,7 @@ def _show(v: Mapping[str, Any]) -> None:
     oracle = f"{v['oracle']:.1f} ({v['oracle_preset']})"
     print(
         f"| {v['features']} (K = {v['classes']}) | {v['shots']} | {v['effective_classes']} | {v['chosen']:.1f} ± {v['interval']:.1f} "
-        f"| {oracle} | {v['lost']:+.1f} ± {v['lost_interval']:.1f} | {v['inductive']:.1f} |",
+        f"| {oracle} | {v['lost']:+.1f} ± {v['lost_interval']:.1f} | {v['inductive']:.1f} | {v['gaussian'] or '—'} |",
         flush=True,
     )
 

@@ -190,7 +190,9 @@ def test_a_schedule_of_ones_own(digits, tmp_path):
     X, y = digits
     schedule = unem.Schedule(class_balance=1.0, temperature=2.0, feature_scale=0.1, layers=3)
     schedule.save(tmp_path / "own.json")
-    models = [unem.TransductiveClassifier("unem-gaussian", s).fit(X, few(y)) for s in (schedule, str(tmp_path / "own.json"))]
+    models = [
+        unem.TransductiveClassifier("unem-gaussian", s).fit(X, few(y)) for s in (schedule, str(tmp_path / "own.json"))
+    ]
     direct = unem.gem(unem.Task(X[:40], y[:40], X[40:]), unem.Gaussian(), schedule).probabilities
     for model in models:
         np.testing.assert_allclose(model.label_distributions_[40:], direct.numpy(), atol=1e-9)
@@ -211,9 +213,7 @@ def test_texts_by_label_or_in_the_order_of_the_classes():
 
 
 def test_scikit_learn_waits_until_it_is_asked_for():
-    program = (
-        "import sys, unem\nassert 'sklearn' not in sys.modules\nunem.TransductiveClassifier\nassert 'sklearn' in sys.modules"
-    )
+    program = "import sys, unem\nassert 'sklearn' not in sys.modules\nunem.TransductiveClassifier\nassert 'sklearn' in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)
     with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
         unem.Nonsense  # noqa: B018

@@ -22,7 +22,7 @@ from unem.presets import list_presets
 from unem.schedule import Schedule
 from unem.task import PADDING, Inputs, Task
 
-__all__ = ["CHOOSABLE", "Choice", "choose"]
+__all__ = ["CHOOSABLE", "Choice", "choose", "rescaled"]
 
 PUBLISHED_SCATTER = 45.0
 """Pooled squared distance within classes of features that the published Gaussian schedules suit; 30 … 60 do nearly as well."""
@@ -121,15 +121,28 @@ def _gaussian(task: Task) -> Choice:
         )
 
     name, schedule = min(_published("unem-gaussian/*").items(), key=lambda item: far(item[1]))
-    spread = _scatter(task)
-    scale = schedule.feature_scale * math.sqrt(PUBLISHED_SCATTER / spread)
-    p = schedule.provenance
+    fitted, p = rescaled(schedule, task), schedule.provenance
     reason = (
         f"{name}: of the published schedules its {p['shots']} shots and {p['classes']} classes are nearest to {_number(shots)} and "
-        f"{task.num_classes}; these features have a squared distance of {spread:.3g} within classes, so T_z is {scale:.3g} "
+        f"{task.num_classes}; these features have a squared distance of {_scatter(task):.3g} within classes, so T_z is {fitted.feature_scale:.3g} "
         f"instead of {schedule.feature_scale:.3g}; learned with five classes in the query, it does worse with many"
     )
-    return Choice("unem-gaussian", name, replace(schedule, feature_scale=scale), reason)
+    return Choice("unem-gaussian", name, fitted, reason)
+
+
+def rescaled(schedule: Schedule, task: Task) -> Schedule:
+    """A published schedule of the Gaussian law with T_z for the spread of a task's features: it is tied to that of its own backbone.
+
+    Example:
+        >>> import torch, unem
+        >>> schedule, labels = unem.preset("unem-gaussian/mini-imagenet/resnet18/5-shot"), torch.arange(40) % 5
+        >>> small = unem.Task(torch.randn(40, 8), labels, torch.randn(9, 8))
+        >>> large = unem.Task(10 * small.support[0], labels, 10 * small.query[0])
+        >>> ratio = rescaled(schedule, small).feature_scale / rescaled(schedule, large).feature_scale
+        >>> round(ratio, 3)
+        10.0
+    """
+    return replace(schedule, feature_scale=schedule.feature_scale * math.sqrt(PUBLISHED_SCATTER / _scatter(task)))
 
 
 def _dirichlet(task: Task) -> Choice:

@@ -55,7 +55,8 @@ out, err = Console(), Console(stderr=True)
 
 def main() -> None:
     """Entry point of the ``unem`` command."""
-    import unem.cli_experiments  # noqa: F401  its commands
+    import unem.cli_experiments
+    import unem.cli_export  # noqa: F401  their commands
 
     warnings.showwarning = _show_warning
     app()

@@ -197,7 +197,9 @@ def _may_lack(y: Any) -> bool:
 
 
 def _is_missing(value: Any) -> bool:
-    return value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+    return (
+        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+    )
 
 
 def _is_unlabelled(labels: Any, unlabelled: Any) -> Any:

@@ -20,7 +20,20 @@ from unem.sampling import Protocol
 __all__ = ["Cell", "Job", "Preparation", "code_version", "job_from_key", "job_name"]
 
 FORMAT = 1  # raise it when rows mean something else
-NOT_COMPUTING = ("cli.py", "cli_experiments.py", "demo.py", "benchmark.py", "report", "paper", "experiments", "presets")
+NOT_COMPUTING = (
+    "cli.py",
+    "cli_experiments.py",
+    "cli_export.py",
+    "choosing.py",
+    "estimator.py",
+    "export.py",
+    "demo.py",
+    "benchmark.py",
+    "report",
+    "paper",
+    "experiments",
+    "presets",
+)
 
 
 @lru_cache(1)
