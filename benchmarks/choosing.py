@@ -142,15 +142,31 @@ def _row(source: TaskSource, file: str, kind: str, protocol: unem.Protocol, task
             for name in _gaussians(protocol.shots):
                 add(f"{name}, rescaled", unem.gem(task, unem.Gaussian(), rescaled(unem.preset(name), task)))
         add("inductive", inductive.predict(_as(inductive.inputs, task)))
-        one_by_one = []
-        for i in range(len(task)):  # a choice is a user's, who has one task
-            choice = choose(task[i], inputs=kind)  # type: ignore[arg-type]
+        kinds = [choose(task[i], inputs=kind) for i in range(len(task))]  # type: ignore[arg-type]  # a user has one task
+        for choice in kinds:
             times[choice.preset] = times.get(choice.preset, 0) + 1
-            one_by_one.append(choice.create().predict(task[i]).probabilities)
-        add("chosen", unem.Prediction(torch.cat(one_by_one)))
+        add("chosen", _joined(kinds, task))
+        if kind == "features":
+            add("chosen gaussian", _joined([choose(task[i], method="unem-gaussian") for i in range(len(task))], task))
     found = {name: torch.cat(v) for name, v in right.items()}
-    chosen, alone = found.pop("chosen"), found.pop("inductive")
-    return Row(file, kind, protocol.shots, protocol.effective_classes, source.num_classes, found, chosen, times, alone)
+    chosen, alone, gaussian = found.pop("chosen"), found.pop("inductive"), found.pop("chosen gaussian", None)
+    setting = protocol.shots, protocol.effective_classes, source.num_classes
+    return Row(file, kind, *setting, found, chosen, times, alone, gaussian)
+
+
+def _joined(choices: list[Choice], task: unem.Task) -> unem.Prediction:
+    return unem.Prediction(torch.cat([c.create().predict(task[i]).probabilities for i, c in enumerate(choices)]))
+
+
+def _rivals(kind: str, shots: int) -> dict[str, unem.Method]:
+    names = [name for method in KINDS[kind] for name in unem.list_presets(f"{method}/*")]
+    names = [n for n in names if not n.startswith("unem-gaussian") or n in _gaussians(shots)]
+    return {name: unem.create(name.partition("/")[0], schedule=name) for name in names}
+
+
+def _gaussians(shots: int) -> list[str]:
+    """Published schedules for that many shots, or for five."""
+    return list(unem.list_presets(f"unem-gaussian/*/{1 if shots == 1 else 5}-shot"))
 
 
 def _as(inputs: str, task: unem.Task) -> unem.Task:
