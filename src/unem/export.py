@@ -73,7 +73,8 @@ class Program(nn.Module):
         query: Float[Tensor, "query feature"],
     ) -> Float[Tensor, "query class"]:
         with backends.plain_torch():
-            return self.law.assign(self.schedule, support, support_classes, query)
+            found: Tensor = self.law.assign(self.schedule, support, support_classes, query)
+        return found
 
 
 @dataclass(frozen=True)
