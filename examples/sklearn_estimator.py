@@ -33,7 +33,32 @@ from sklearn.semi_supervised import LabelSpreading
 
 import unem
 
-MODULES = ["argparse", "asyncio", "datetime", "decimal", "email", "fractions", "http", "ipaddress", "logging", "mailbox", "multiprocessing", "pathlib", "random", "smtplib", "sqlite3", "statistics", "string", "tarfile", "threading", "turtle", "unittest", "urllib", "xml", "zipfile"]
+MODULES = [
+    "argparse",
+    "asyncio",
+    "datetime",
+    "decimal",
+    "email",
+    "fractions",
+    "http",
+    "ipaddress",
+    "logging",
+    "mailbox",
+    "multiprocessing",
+    "pathlib",
+    "random",
+    "smtplib",
+    "sqlite3",
+    "statistics",
+    "string",
+    "tarfile",
+    "threading",
+    "turtle",
+    "unittest",
+    "urllib",
+    "xml",
+    "zipfile",
+]
 FEWEST = 25  # documents of a module that is used
 PRESENT = 3  # classes in a batch of few
 

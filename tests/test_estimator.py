@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -217,3 +219,30 @@ def test_scikit_learn_waits_until_it_is_asked_for():
     subprocess.run([sys.executable, "-c", program], check=True)
     with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
         unem.Nonsense  # noqa: B018
+
+
+def test_the_code_of_the_page_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[1] / "docs" / "estimator.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 5
+    for block in blocks:
+        exec(compile(block, "docs/estimator.md", "exec"), {})
+    assert "unem-plus" in capsys.readouterr().out
+
+
+def test_the_example_s_splits_and_text():
+    sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+    try:
+        import sklearn_estimator as example
+    finally:
+        sys.path.pop(0)
+    texts, modules = example.documents()
+    assert len(texts) == len(set(texts)) > 500
+    assert min(np.unique(modules, return_counts=True)[1]) >= example.FEWEST
+    y = np.repeat(np.arange(6), 20)
+    labelled, batch = example.split(y, 3, 30, 2, seed=1)
+    assert not set(labelled) & set(batch)
+    assert np.bincount(y[labelled]).tolist() == [3] * 6
+    assert len(np.unique(y[batch])) == 2
+    assert len(batch) == 30

@@ -19,6 +19,7 @@ from unem.choosing import Choice, choose
 from unem.classmodels import ClassModel, Dirichlet, Gaussian, GaussianPlus
 from unem.errors import InputError, UnemWarning
 from unem.evaluation import Comparison, Evaluation, Tuned, Validation, compare, evaluate, tune
+from unem.export import from_pretrained, save_pretrained
 from unem.family import ScheduleFamily
 from unem.family_training import FamilyConfig, train_family
 from unem.features import FeatureSet
@@ -75,6 +76,7 @@ __all__ = [
     "compare",
     "create",
     "evaluate",
+    "from_pretrained",
     "gem",
     "list_methods",
     "list_presets",
@@ -83,6 +85,7 @@ __all__ = [
     "method_info",
     "preset",
     "register",
+    "save_pretrained",
     "strangeness",
     "train",
     "train_family",

@@ -388,8 +388,8 @@ def _card(schedule: Schedule | ScheduleFamily, method: str, name: str, results: 
         "## Accuracy",
         "\n".join(f"* {_one_line(k)}: {_one_line(v)}" for k, v in results.items()) or "Not stated by whoever made it.",
         "## Use",
-        "```python\nimport torch\nimport unem\nfrom unem.export import from_pretrained\n\n"
-        f'method = from_pretrained("path/or/owner/name")\nprediction = method.predict({task})\nprint(prediction.labels)\n```',
+        "```python\nimport unem\n\n"
+        f'method = unem.from_pretrained("path/or/owner/name")\nprediction = method.predict({task})\nprint(prediction.labels)\n```',
         _limits(schedule),
         "## Licence",
         f"{_one_line(license)}, for the numbers in this folder.",
