@@ -7,10 +7,12 @@ whole loop with the learned numbers in it, and needs no line of this library to 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -182,8 +184,7 @@ def export_onnx(learned: Learned, path: str | os.PathLike[str]) -> None:
         import onnxscript  # noqa: F401  torch needs it
     except ImportError as error:
         raise InputError(f"--format onnx needs {error.name}: pip install 'unem[export]'") from None
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the exporter's own parts
+    with torch.no_grad(), _quiet():
         made = torch.onnx.export(
             Program(schedule).eval(),
             _example(),
@@ -199,6 +200,20 @@ def export_onnx(learned: Learned, path: str | os.PathLike[str]) -> None:
     onnx.checker.check_model(model)
     with write_aside(path) as aside:
         aside.write_bytes(model.SerializeToString())
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporter warns of its own parts, and of packages that nobody needs here."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 def _example() -> tuple[Tensor, ...]:
