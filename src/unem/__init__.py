@@ -12,10 +12,14 @@ Example:
     True
 """
 
+from typing import TYPE_CHECKING, Any
+
 from unem._version import __version__
+from unem.choosing import Choice, choose
 from unem.classmodels import ClassModel, Dirichlet, Gaussian, GaussianPlus
 from unem.errors import InputError, UnemWarning
 from unem.evaluation import Comparison, Evaluation, Tuned, Validation, compare, evaluate, tune
+from unem.export import from_pretrained, save_pretrained
 from unem.family import ScheduleFamily
 from unem.family_training import FamilyConfig, train_family
 from unem.features import FeatureSet
@@ -31,10 +35,14 @@ from unem.training import Epoch, TrainingConfig, train
 from unem.trust import Calibrated, Calibration, assess, calibrate, strangeness
 from unem.unrolled import UNEM
 
+if TYPE_CHECKING:
+    from unem.estimator import TransductiveClassifier
+
 __all__ = [
     "UNEM",
     "Calibrated",
     "Calibration",
+    "Choice",
     "ClassModel",
     "Comparison",
     "Dirichlet",
@@ -57,15 +65,18 @@ __all__ = [
     "Task",
     "Trace",
     "TrainingConfig",
+    "TransductiveClassifier",
     "Tuned",
     "UnemWarning",
     "Validation",
     "__version__",
     "assess",
     "calibrate",
+    "choose",
     "compare",
     "create",
     "evaluate",
+    "from_pretrained",
     "gem",
     "list_methods",
     "list_presets",
@@ -74,8 +85,18 @@ __all__ = [
     "method_info",
     "preset",
     "register",
+    "save_pretrained",
     "strangeness",
     "train",
     "train_family",
     "tune",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The estimator needs scikit-learn, which is imported only when it is asked for."""
+    if name == "TransductiveClassifier":
+        from unem.estimator import TransductiveClassifier
+
+        return TransductiveClassifier
+    raise AttributeError(f"module 'unem' has no attribute {name!r}")

@@ -15,7 +15,7 @@ from torch import Tensor
 from unem.errors import warn_once
 from unem.numerics.special import digamma_trigamma
 
-__all__ = ["CAPPED", "ENOUGH_STEPS", "MAX_STEPS", "UNMOVED", "Fit", "Statistic", "gradient", "solve"]
+__all__ = ["CAPPED", "ENOUGH_STEPS", "MAX_STEPS", "UNMOVED", "Fit", "Statistic", "gradient", "solve", "solve_unasked"]
 
 DISPERSION_FLOOR = {torch.float32: 1e-4, torch.float64: 1e-9}
 MAX_STEPS = {torch.float32: 30, torch.float64: 80}
@@ -123,20 +123,30 @@ def _floor_excess(mean_log: Tensor) -> Tensor:
 
 def _newton(mean_log: Tensor) -> Tensor:
     """Minka's start, one step of the inverse digamma, then Newton with the rank-one Hessian."""
-    dtype = mean_log.dtype
     excess = _floor_excess(mean_log)
     if not excess.is_cuda and bool((excess > 0).any()):
         warn_once(CAPPED)
     mean_log = mean_log - excess
-    dim = mean_log.shape[-1]
+    return _newton_steps(mean_log, _start(mean_log), MAX_STEPS[mean_log.dtype])
+
+
+def solve_unasked(mean_log: Tensor) -> Fit:
+    """The same with as many steps as are always enough, which never looks at a value: for programs that are recorded once."""
+    capped = mean_log - _floor_excess(mean_log)
+    alpha = _start(capped)
+    for _ in range(ENOUGH_STEPS[alpha.dtype]):
+        alpha = _newton_step(capped, alpha)
+    return Fit(mean_log, alpha, _log_normaliser(alpha))
+
+
+def _start(mean_log: Tensor) -> Tensor:
+    dtype, dim = mean_log.dtype, mean_log.shape[-1]
     p = mean_log.exp().sum(-1, keepdim=True)
     upper = (dim - p) / (2 * (1 - p).clamp_min(DISPERSION_FLOOR[dtype] / 2))  # an upper bound of the solution's Σα
     y = mean_log + torch.digamma(upper)
     alpha = torch.where(y >= -2.22, y.exp().add_(0.5), -1 / (y + 0.5772))
     psi, psi1 = digamma_trigamma(alpha)
-    alpha = _positive_step(alpha, y.sub_(psi).div_(psi1))
-
-    return _newton_steps(mean_log, alpha, MAX_STEPS[dtype])
+    return _positive_step(alpha, y.sub_(psi).div_(psi1))
 
 
 def _newton_steps(mean_log: Tensor, alpha: Tensor, steps: int) -> Tensor:

@@ -1,0 +1,51 @@
+"""Command for schedules outside this library: ``export``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unem.cli import Quiet, _command, app, out
+from unem.errors import InputError
+
+__all__: list[str] = []
+
+SUFFIXES = {"torch": ".pt2", "onnx": ".onnx", "folder": ""}
+
+
+@app.command(
+    epilog="Example:  unem export schedule.json --format onnx -o unem.onnx\n\n"
+    "A folder with a model card, for the Hugging Face Hub:  unem export schedule.json --format folder -o my-schedule"
+)
+@_command
+def export(
+    schedule: Annotated[str, typer.Argument(metavar="SCHEDULE.json", help="A learned schedule, or a preset's name.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Where it goes.  [default: unem.pt2, unem.onnx]", show_default=False),
+    ] = None,
+    format: Annotated[
+        str, typer.Option(help="torch (a torch.export program), onnx (Gaussian law), or folder (with a model card).")
+    ] = "torch",
+    quiet: Quiet = False,
+) -> None:
+    """Write a learned schedule as a program that runs without this library, or as a folder that others can load.
+
+    A program takes support, support_classes (0 and 1, [sample, class]) and query, of any size, and gives the probabilities of the queries. The
+    Dirichlet law takes a minute to record.
+    """
+    from unem.export import export_onnx, export_torch, load_any, save_pretrained
+
+    if format not in SUFFIXES:
+        raise InputError(f"--format: expected one of {', '.join(SUFFIXES)}, got {format!r}")
+    learned, target = load_any(schedule), output or Path(f"unem{SUFFIXES[format]}")
+    if format == "folder":
+        save_pretrained(learned, target)
+    elif format == "onnx":
+        export_onnx(learned, target)
+    else:
+        export_torch(learned, target)
+    if not quiet:
+        out.print(f"written: {target}", highlight=False, soft_wrap=True)
