@@ -244,10 +244,10 @@ def test_own_networks(tmp_path):
     networks = pytest.importorskip("unem.networks", reason="unem.networks is not there")
     network = networks.create("resnet18").eval()
     path = tmp_path / "r.safetensors"
-    networks.save_checkpoint(path, network)
+    networks.save_checkpoint(path, network, {"mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.4)})
     backbone = backbones.create(f"resnet18:{path}")
     batch = torch.stack([backbone.preprocess(p) for p in PICTURES])
-    assert backbone.size == 84
+    assert (backbone.size, backbone.preprocessing.mean) == (84, (0.5, 0.4, 0.3))
     with torch.no_grad():
         assert torch.allclose(backbone.encode_images(batch), network(batch), atol=1e-4)
     assert backbones.create(str(path)).digest == backbone.digest

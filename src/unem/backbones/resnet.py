@@ -29,10 +29,10 @@ def _load(kind: str, path: str, size: int | None) -> Backbone:
     from unem import networks  # type: ignore[attr-defined, unused-ignore]
 
     network, info = networks.load_checkpoint(path)
-    side = size or int(info.get("image_size", 84))
+    side = size or int(info.get("size", 84))
     preprocessing = Preprocessing(
         side,
-        round(side * 92 / 84),  # the usual margin of 84-pixel few-shot images
+        round(side * 8 / 7),  # 96 for 84: what pre-training keeps of its images
         mean=_three(info.get("mean", IMAGENET_MEAN)),
         std=_three(info.get("std", IMAGENET_STD)),
         resample="bilinear",
