@@ -49,7 +49,8 @@ def test_lambda_is_beta_times_queries():
         ({"layers": 0}, "layers: expected a whole number of at least 1"),
         ({"layers": 2.5}, "layers: expected a whole number of at least 1"),
         ({"feature_scale": (1.0, 2.0)}, "feature_scale"),
-        ({"law": "poisson"}, "law: expected"),
+        ({"law": ""}, "law: expected"),
+        ({"law": 3}, "law: expected"),
     ],
 )
 def test_bad_values_are_named(settings, message):

@@ -16,7 +16,6 @@ __all__ = ["Schedule"]
 HARD_TEMPERATURE = 1e-30  # below it logits would be divided to infinity: the largest takes all
 
 FORMAT = "unem-schedule/1"
-LAWS = ("gaussian", "dirichlet", "gaussian-plus")
 PerLayer = float | tuple[float, ...]
 
 
@@ -37,7 +36,8 @@ class Schedule:
         neighbours: how many neighbours.
         text_weight: γ, the weight of the similarity to a class's text, for a law that has text.
         layers: number of layers L; taken from the sequences when they are given, else 10.
-        law: ``"gaussian"``, ``"dirichlet"`` or ``"gaussian-plus"`` when the schedule is meant for one of them.
+        law: name of the law the schedule is meant for (``"gaussian"``, ``"dirichlet"``, ``"gaussian-plus"``, or that of a law of
+            your own); no other law takes it.
         provenance: where the numbers come from: what they were learned on, or a citation.
 
     Example:
@@ -79,8 +79,8 @@ class Schedule:
             raise InputError(f"layers: expected a whole number of at least 1, got {layers!r}")
         if given not in (None, layers):
             raise InputError(f"layers: expected {layers}, as many as there are values, got {given!r}")
-        if self.law not in (None, *LAWS):
-            raise InputError(f"law: expected one of {', '.join(LAWS)} or nothing, got {self.law!r}")
+        if self.law is not None and not (isinstance(self.law, str) and self.law):  # any name: laws may be the user's own
+            raise InputError(f"law: expected the name of a law, such as 'gaussian', or nothing, got {self.law!r}")
         views = _as_tuple(self.view_weights, "view_weights") if self.view_weights else ()
         if not all(math.isfinite(w) and w >= 0 for w in views) or (views and sum(views) <= 0):
             raise InputError(f"view_weights: expected numbers of at least 0, not all 0, got {self.view_weights!r}")

@@ -504,8 +504,8 @@ class _Replayed:
 
 
 def initial_schedule(law: ClassModel, features: FeatureSet, protocol: Protocol, config: TrainingConfig) -> Schedule:
-    """Start values, where the config leaves them open."""
-    defaults = _gaussian_start(features) if law.name == "gaussian" else _dirichlet_start(features, protocol)
+    """Start values, where the config leaves them open; what the features are decides, so that laws of the user's own have some too."""
+    defaults = _dirichlet_start(features, protocol) if law.inputs == "similarities" else _gaussian_start(features)
     values: dict[str, Any] = {
         name: defaults[name] if getattr(config, name) is None else getattr(config, name) for name in LEARNABLE
     }
