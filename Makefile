@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench docs clean
 
 demo: $(VENV)/.ready  ## learn, compare and report on the embedded data
 	$(BIN)/unem demo --output unem-demo
@@ -19,8 +19,11 @@ lint: $(VENV)/.ready-dev
 bench: $(VENV)/.ready-dev  ## speed against the direct form, on this machine (ARGS="--quick"); never part of the tests
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
+docs: $(VENV)/.ready-dev  ## the pages as a site, into site/; strict: a dead link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 clean:
-	rm -rf $(VENV) unem-demo
+	rm -rf $(VENV) unem-demo site
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -219,16 +218,6 @@ def test_scikit_learn_waits_until_it_is_asked_for():
     subprocess.run([sys.executable, "-c", program], check=True)
     with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
         unem.Nonsense  # noqa: B018
-
-
-def test_the_code_of_the_page_runs(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    page = (Path(__file__).parents[1] / "docs" / "estimator.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) == 5
-    for block in blocks:
-        exec(compile(block, "docs/estimator.md", "exec"), {})
-    assert "unem-plus" in capsys.readouterr().out
 
 
 def test_the_example_s_splits_and_text():

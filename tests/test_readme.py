@@ -1,41 +1,19 @@
-"""The README says nothing that does not run."""
+"""The README names every method; that its code runs and its commands exist is checked with the other pages (test_docs.py)."""
 
 from __future__ import annotations
-
-import re
-import shlex
-from pathlib import Path
 
 import pytest
 
 import unem
-from test_cli import run
+from pages import PAGES, blocks
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-
-
-def blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+README = PAGES["README.md"].read_text(encoding="utf-8")
 
 
-def test_python_blocks_run(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert blocks("python")
-    for block in blocks("python"):
-        exec(compile(block, "README", "exec"), {})
-
-
-def test_command_lines_are_understood(tmp_path):
-    """Every command and long option of the README exists."""
-    commands = [line for block in blocks("console") for line in block.splitlines() if line.startswith("$ unem ")]
-    assert commands
-    for line in commands:
-        words = shlex.split(line.removeprefix("$ unem "), comments=True)
-        done = run(*[w for w in words if not w.startswith("-") and "." not in w][:2], "--help")
-        assert done.returncode == 0, line
-        options = {w for w in words if w.startswith("--")}
-        missing = {o for o in options if o not in done.stdout}
-        assert not missing, (line, missing)
+def test_there_is_code_to_run():
+    languages = [block.language for block in blocks("README.md")]
+    assert languages.count("python") >= 3
+    assert languages.count("console") >= 3
 
 
 @pytest.mark.parametrize("name", sorted(m.name for m in unem.list_methods()))

@@ -79,7 +79,9 @@ class Schedule:
             raise InputError(f"layers: expected a whole number of at least 1, got {layers!r}")
         if given not in (None, layers):
             raise InputError(f"layers: expected {layers}, as many as there are values, got {given!r}")
-        if self.law is not None and not (isinstance(self.law, str) and self.law):  # any name: laws may be the user's own
+        if self.law is not None and not (
+            isinstance(self.law, str) and self.law
+        ):  # any name: laws may be the user's own
             raise InputError(f"law: expected the name of a law, such as 'gaussian', or nothing, got {self.law!r}")
         views = _as_tuple(self.view_weights, "view_weights") if self.view_weights else ()
         if not all(math.isfinite(w) and w >= 0 for w in views) or (views and sum(views) <= 0):
