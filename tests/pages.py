@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ def blocks(page: str) -> list[Block]:
     ]
 
 
+@cache
 def command_line() -> Any:
     """The ``unem`` command with all its topics."""
     for topic in unem.cli.TOPICS:
