@@ -66,7 +66,5 @@ def parsed(words: list[str]) -> Iterator[str]:
         assert words[0] in command.commands, f"no command {words[0]!r}; there are {', '.join(command.commands)}"
         command, words = command.commands[words[0]], words[1:]
         yield str(command.name)
-    context = command.make_context(
-        command.name, list(words)
-    )  # raises for unknown options, missing arguments, bad numbers
-    context.close()
+    # Raises for unknown options, missing arguments and values of the wrong kind.
+    command.make_context(command.name, list(words)).close()

@@ -104,10 +104,10 @@ def test_commands_are_understood(page):
 def test_blocks_are_of_a_known_kind(page):
     """So that none escapes: a command in a plain block would."""
     for block in blocks(page):
-        assert block.language in ("", "python", "console", "toml"), (page, block.line)
+        assert block.language in ("", "python", "console", "toml", "json", "text"), (page, block.line)
         if block.language == "console":
             assert block.commands, f"{page}:{block.line}: no line begins with '$ '"
-        if block.language == "":
+        if block.language in ("", "text"):
             assert not re.search(r"(?m)^(\$ |unem |python |pip |make )", block.text), (page, block.line)
         if block.language == "python":
             compile(block.text, page, "exec")

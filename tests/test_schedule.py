@@ -18,7 +18,7 @@ numbers = st.floats(0, 1e6, allow_nan=False)
 @given(
     layers=st.lists(st.tuples(numbers, numbers), min_size=1, max_size=12),
     scale=st.floats(1e-6, 1e6),
-    law=st.sampled_from([None, "gaussian", "dirichlet"]),
+    law=st.sampled_from([None, "gaussian", "dirichlet", "a law of my own"]),
 )
 def test_round_trip(tmp_path_factory, layers, scale, law):
     balance, temperature = zip(*layers, strict=True)
