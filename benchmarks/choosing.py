@@ -64,7 +64,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "image+text": ("unem-joint", "unem-plus", "unem-dirichlet"),
 }
 """Methods whose shipped schedules are rivals; of the published ones those learned for each layer, as the rest are ablations of them."""
-FEW = {"features": 50, "similarities": 20, "image+text": 20}
+FEW = {"features": 200, "similarities": 20, "image+text": 20}
 """Tasks where there are 1000 classes."""
 
 

@@ -22,7 +22,8 @@ import torch
 
 import unem
 from unem._io import write_json
-from unem.images.tensors import ImageTensors, list_images, load_pixels, split_classes
+from unem.images import images_of
+from unem.images.tensors import ImageTensors, load_pixels, split_classes
 from unem.networks import NETWORKS, create
 from unem.pretraining import Pretrained, PretrainingConfig, PretrainingEpoch, features_of, pretrain, stored_size
 
@@ -69,7 +70,7 @@ def read(path: Path, size: int, per_class: int | None) -> ImageTensors:
     elif list(path.glob("*-images-idx3-ubyte.gz")):
         return read_idx(path, side, per_class)
     else:
-        images = load_pixels(list_images(path), side)
+        images = load_pixels(images_of(path), side)
         for name, reason in images.skipped.items():
             print(f"skipped {name}: {reason}")
     rows = some_of_each(images.labels, per_class)

@@ -474,6 +474,28 @@ def toy():
 SHORT = unem.FamilyConfig(steps=60, layers=5, queries=(10, 40), tasks=(12, 8), batch=(12, 8), gate_tasks=(12, 8))
 
 
+def test_a_stopped_learning_goes_on_as_if_it_had_not_been(toy, tmp_path, monkeypatch):
+    monkeypatch.setattr("unem.family_training.KEEP_EVERY", 2)
+    images, kept = toy.split("val"), tmp_path / "kept.safetensors"
+
+    def stop(what, done, total):
+        if done == 5:
+            raise KeyboardInterrupt
+
+    whole = unem.train_family(images, shots=3, config=SHORT, seed=0)
+    with pytest.raises(KeyboardInterrupt):
+        unem.train_family(images, shots=3, config=SHORT, seed=0, checkpoint=kept, progress=stop)
+    with pytest.raises(unem.InputError, match=r"checkpoint: .* other settings .*seed"):
+        unem.train_family(images, shots=3, config=SHORT, seed=1, checkpoint=kept)
+    resumed = unem.train_family(images, shots=3, config=SHORT, seed=0, checkpoint=kept)
+    assert resumed == whole
+    assert resumed.provenance["runs"] == whole.provenance["runs"]
+    kept.write_bytes(b"nothing of the kind")
+    with pytest.raises(unem.InputError, match="not a training checkpoint"):
+        unem.train_family(images, shots=3, config=SHORT, seed=0, checkpoint=kept)
+    assert unem.train_family(images, shots=3, config=SHORT, seed=0, checkpoint=kept, resume=False) == whole
+
+
 def test_learning_a_family(toy):
     family = unem.train_family(toy.split("val"), shots=3, config=SHORT, seed=0)
     assert family == unem.train_family(toy.split("val"), shots=3, config=SHORT, seed=0)

@@ -21,8 +21,9 @@ from typer.testing import CliRunner
 import unem.cli_pretrain  # noqa: F401  its command
 from unem.cli import app
 from unem.errors import InputError
+from unem.images import images_of
 from unem.images.listing import ImageList
-from unem.images.tensors import ImageTensors, list_images, load_pixels, split_classes
+from unem.images.tensors import ImageTensors, load_pixels, split_classes
 from unem.networks import Network, digest, load_checkpoint
 from unem.pretraining import (
     NUMBERS,
@@ -434,7 +435,7 @@ def photos(tmp_path):
 
 
 def test_folders_are_read(photos):
-    images = list_images(photos)
+    images = images_of(photos)
     assert images.class_names == ("blue", "green", "red", "white")
     (photos / "val" / "white" / "0.png").write_bytes(b"no picture")
     table = load_pixels(images, 20, open_plainly, threads=2)
@@ -443,7 +444,7 @@ def test_folders_are_read(photos):
     assert table.split("train").class_names == ("green", "red")
     reds = table.pixels[table.labels == table.class_names.index("red")]
     assert (reds == torch.tensor([250, 10, 10], dtype=torch.uint8).view(1, 3, 1, 1)).all()
-    plain = list_images(photos / "train")
+    plain = images_of(photos / "train")
     assert plain.split_names is None
     assert plain.class_names == ("green", "red")
 
@@ -453,14 +454,14 @@ def test_the_middle_square_is_kept(tmp_path):
     picture[:, 10:30] = 200
     (tmp_path / "a").mkdir()
     Image.fromarray(picture).save(tmp_path / "a" / "x.png")
-    assert (load_pixels(list_images(tmp_path), 10, open_plainly).pixels == 200).all()
+    assert (load_pixels(images_of(tmp_path), 10, open_plainly).pixels == 200).all()
 
 
 def test_nothing_readable_is_an_error(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "x.png").write_bytes(b"")
     with pytest.raises(InputError, match=r"none of the 1 files .* can be read \(a/x.png"):
-        load_pixels(list_images(tmp_path), 8, open_plainly)
+        load_pixels(images_of(tmp_path), 8, open_plainly)
     with pytest.raises(InputError, match="no images with a class"):
         load_pixels(ImageList(tmp_path, ["a/x.png"]), 8, open_plainly)
 

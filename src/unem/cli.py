@@ -340,7 +340,7 @@ def train(
     """Learn the class balance λ and temperature T of each layer, and the feature scale T_z, on validation tasks.
 
     Ctrl-C keeps the best epoch so far; --resume goes on later. unem-plus and unem-joint are learned for any number of effective classes and of
-    queries, in a minute or two, or with --fixed for those alone that are given, in half a minute; Ctrl-C leaves nothing.
+    queries, in a minute or two, or with --fixed for those alone that are given, in half a minute; a half-learned one is not used.
     """
     check_writable(output)
     if fixed and method not in FAMILIES:
@@ -361,7 +361,6 @@ def train(
             "--init-lambda": init_lambda is not None,
             "--init-temperature": init_temperature is not None,
             "--init-scale": init_scale is not None,
-            "--resume": resume,
             "--seeds": seeds != 1,
         }
         _refuse([name for name, given in changed.items() if given], method)
@@ -373,7 +372,9 @@ def train(
             if not isinstance(number, int):
                 raise InputError(f"--effective-classes: --fixed learns for one number, got {effective_classes!r}")
             family_config = unem.FamilyConfig.fixed(number, queries, layers=layers)
-        _train_family(method, pools, shots, query_classes, family_config, seed, _check_device(device), output, quiet)
+        _train_family(
+            method, pools, shots, query_classes, family_config, seed, _check_device(device), output, resume, quiet
+        )
         return
     law = _learned_law(method)
     config = _training_config(law, recipe, tasks, epochs, layers, loss, learning_rate)
@@ -505,22 +506,32 @@ def _train_family(
     seed: int,
     device: str,
     output: Path,
+    resume: bool,
     quiet: bool,
 ) -> None:
-    with _progress(quiet) as progress:
-        bar = progress.add_task("learning", total=None)
-        family = unem.train_family(
-            pools[0],
-            FAMILIES[method],
-            shots=shots,
-            query=pools[1],
-            query_classes=parse_classes(query_classes, pools[0].class_ids, "--query-classes"),
-            config=config,
-            seed=seed,
-            device=device,
-            progress=lambda what, done, total: progress.update(bar, description=what, completed=done, total=total),
-        )
+    checkpoint = Path(f"{output}.checkpoint.safetensors")
+    try:
+        with _progress(quiet) as progress:
+            bar = progress.add_task("learning", total=None)
+            family = unem.train_family(
+                pools[0],
+                FAMILIES[method],
+                shots=shots,
+                query=pools[1],
+                query_classes=parse_classes(query_classes, pools[0].class_ids, "--query-classes"),
+                config=config,
+                seed=seed,
+                device=device,
+                checkpoint=checkpoint,
+                resume=resume,
+                progress=lambda what, done, total: progress.update(bar, description=what, completed=done, total=total),
+            )
+    except KeyboardInterrupt:
+        if checkpoint.exists():
+            err.print("the same command with --resume goes on", highlight=False)
+        raise
     _emit_json(family.to_dict(), str(output))
+    checkpoint.unlink(missing_ok=True)
     if not quiet:
         classes, queries = pools[0].num_classes, config.queries[0] if config.is_fixed else 75
         for k in config.effective_classes if config.is_fixed else sorted({1, min(5, classes), classes}):

@@ -13,7 +13,8 @@ from rich.progress import BarColumn, Progress, TextColumn
 from unem._io import check_writable
 from unem.cli import Device, Quiet, Seed, _check_device, _command, _progress, app, err, out
 from unem.errors import InputError
-from unem.images.tensors import ImageTensors, list_images, load_pixels, split_classes
+from unem.images import images_of
+from unem.images.tensors import ImageTensors, load_pixels, split_classes
 from unem.networks import NETWORKS, SIZE, load_checkpoint
 from unem.pretraining import (
     Pretrained,
@@ -132,7 +133,7 @@ def _read_images(path: Path, size: int, quiet: bool) -> ImageTensors:
     with _progress(quiet) as progress:
         bar = progress.add_task("reading images", total=None)
         table = load_pixels(
-            list_images(path),
+            images_of(path),
             stored_size(size),
             progress=lambda done, total: progress.update(bar, completed=done, total=total),
         )

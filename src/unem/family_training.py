@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import product
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from unem import checkpoints
 from unem._version import __version__
 from unem.classmodels.plus import GaussianPlus
 from unem.drawing import TaskSource
@@ -36,6 +39,7 @@ from unem.unrolled import UnrolledFamily
 
 __all__ = ["FamilyConfig", "train_family"]
 
+KEEP_EVERY = 50  # steps
 RIDGE = 1e-5  # of the gate
 LEARNING, GATING = 0xFA41, 0x6A7E  # schedules and gate see different tasks
 ALL_PRESENT = 3.0  # weight of tasks with all classes present: there a wrong k is worse than no transduction
@@ -145,6 +149,8 @@ def train_family(
     config: FamilyConfig | None = None,
     seed: int = 0,
     device: torch.device | str = "cpu",
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = True,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> ScheduleFamily:
     """Learn a schedule for every number of effective classes and of queries, and the gate for when they are unknown.
@@ -155,6 +161,7 @@ def train_family(
         shots: support images of each class; several numbers for a schedule that is to suit any.
         query: where query images come from, if elsewhere, for each of the feature sets.
         query_classes: classes that may be in the query, by their number in the feature file; all when left out.
+        checkpoint: file that keeps the state every few steps; when it exists already, learning goes on from there, unless ``resume=False``.
         progress: called with (what is being done, steps done, steps in all).
     """
     pairs = _pairs(features, query)
@@ -165,22 +172,7 @@ def train_family(
             support.unit_text()  # says what is missing
     several = (shots,) if isinstance(shots, int) else tuple(shots)
     began = time.perf_counter()
-    draw = functools.partial(_cells, law, pairs, several, query_classes, config, device)
-    cells = list(draw(config.shares, config.tasks, seed ^ LEARNING))
-    if not cells:
-        raise InputError(
-            f"features: too few images for tasks of {min(several)} shots and {min(config.queries)} queries"
-        )
-    coordinates = FIXED if config.is_fixed else ONE_SHOTS if len(several) == 1 else ANY_SHOTS
-    model = UnrolledFamily(law, config.layers, start_values(law), coordinates).to(device)
-    runs = _learn(model, cells, config, seed, progress)
-    ranges = _ranges(cells)
-    del cells
-    gate = None
-    if config.gate_shares:
-        gate, gated = _learn_gate(model, draw(config.gate_shares, config.gate_tasks, seed ^ GATING), progress)
-        runs += gated
-    provenance = {
+    settings = {
         "trained_on": "; ".join(s.name if q is None else f"{s.name} (support), {q.name} (query)" for s, q in pairs),
         "digest": [s.digest for s, _ in pairs],
         "query_digest": [(q or s).digest for s, q in pairs],
@@ -189,6 +181,25 @@ def train_family(
         "protocol": {"query_classes": None if query_classes is None else list(query_classes)},
         "config": asdict(config),
         "seed": seed,
+    }
+    draw = functools.partial(_cells, law, pairs, several, query_classes, config, device)
+    cells = list(draw(config.shares, config.tasks, seed ^ LEARNING))
+    if not cells:
+        raise InputError(
+            f"features: too few images for tasks of {min(several)} shots and {min(config.queries)} queries"
+        )
+    coordinates = FIXED if config.is_fixed else ONE_SHOTS if len(several) == 1 else ANY_SHOTS
+    model = UnrolledFamily(law, config.layers, start_values(law), coordinates).to(device)
+    keeper = None if checkpoint is None else _Keeper(checkpoint, {**settings, "law": asdict(law)})
+    runs = _learn(model, cells, config, seed, progress, keeper, resume)
+    ranges = _ranges(cells)
+    del cells
+    gate = None
+    if config.gate_shares:
+        gate, gated = _learn_gate(model, draw(config.gate_shares, config.gate_tasks, seed ^ GATING), progress)
+        runs += gated
+    provenance = {
+        **settings,
         "runs": runs,
         "seconds": round(time.perf_counter() - began, 1),
         "versions": {"unem": __version__, "torch": torch.__version__},
@@ -292,35 +303,80 @@ def _cells(
 # -- learning -------------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Keeper:
+    """Where the state of learning is kept, and of what."""
+
+    path: str | os.PathLike[str]
+    settings: dict[str, Any]
+
+    def store(self, run: _Run) -> None:
+        group = {k: v for k, v in run.optimiser.param_groups[0].items() if k != "params"}
+        cycle = {k: run.cycle.state_dict()[k] for k in ("last_epoch", "_step_count")}
+        state = {"step": run.step, "runs": run.runs, "group": group, "cycle": cycle}
+        random = {"random": run.generator.get_state()}
+        checkpoints.store(self.path, run.parameters, run.optimiser, self.settings, state, random)
+
+    def restore(self, run: _Run) -> None:
+        state, tensors = checkpoints.restore(self.path, run.parameters, run.optimiser, self.settings)
+        run.step, run.runs = state["step"], state["runs"]
+        run.optimiser.param_groups[0].update(state["group"])
+        run.cycle.load_state_dict(state["cycle"])
+        run.generator.set_state(tensors["random"].cpu())
+
+
+class _Run:
+    """Adam on random kinds of tasks, with a learning rate that rises and falls once."""
+
+    def __init__(self, model: UnrolledFamily, cells: Sequence[_Cell], config: FamilyConfig, seed: int) -> None:
+        self.model, self.cells, self.config = model, cells, config
+        self.step = self.runs = 0
+        self.generator = torch.Generator().manual_seed(seed)
+        self.optimiser = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
+        self.cycle = torch.optim.lr_scheduler.OneCycleLR(self.optimiser, config.learning_rate, total_steps=config.steps)
+
+    @property
+    def parameters(self) -> dict[str, Tensor]:
+        return dict(self.model.named_parameters())
+
+    def advance(self) -> None:
+        """One step."""
+        self.optimiser.zero_grad()
+        for _ in range(self.config.cells_per_step):
+            cell = self.cells[int(torch.randint(len(self.cells), (), generator=self.generator))]
+            rows = torch.randint(len(cell.labels), (cell.batch,), generator=self.generator).to(cell.labels.device)
+            log_u, _ = self.model(cell.statistics[rows], cell.effective_classes, cell.shots)
+            loss = LOSSES[self.config.loss](log_u, cell.labels[rows]) / self.config.cells_per_step
+            if not bool(torch.isfinite(loss)):
+                raise InputError("training diverged: the loss is not a finite number; use a lower learning rate")
+            loss.backward()
+            self.runs += cell.batch
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimiser.step()
+        self.cycle.step()
+        self.step += 1
+
+
 def _learn(
     model: UnrolledFamily,
     cells: Sequence[_Cell],
     config: FamilyConfig,
     seed: int,
     progress: Callable[[str, int, int], None] | None,
+    keeper: _Keeper | None,
+    resume: bool,
 ) -> int:
-    """Adam on random kinds of tasks; returns how many tasks it took."""
-    runs = 0
-    generator = torch.Generator().manual_seed(seed)
-    optimiser = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
-    cycle = torch.optim.lr_scheduler.OneCycleLR(optimiser, config.learning_rate, total_steps=config.steps)
-    for step in range(config.steps):
-        optimiser.zero_grad()
-        for _ in range(config.cells_per_step):
-            cell = cells[int(torch.randint(len(cells), (), generator=generator))]
-            rows = torch.randint(len(cell.labels), (cell.batch,), generator=generator).to(cell.labels.device)
-            log_u, _ = model(cell.statistics[rows], cell.effective_classes, cell.shots)
-            loss = LOSSES[config.loss](log_u, cell.labels[rows]) / config.cells_per_step
-            if not bool(torch.isfinite(loss)):
-                raise InputError("training diverged: the loss is not a finite number; use a lower learning rate")
-            loss.backward()
-            runs += cell.batch
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-        cycle.step()
+    """Learn the numbers of the model; returns how many tasks it took."""
+    run = _Run(model, cells, config, seed)
+    if keeper and resume and Path(keeper.path).exists():
+        keeper.restore(run)
+    while run.step < config.steps:
+        run.advance()
+        if keeper and (run.step % KEEP_EVERY == 0 or run.step == config.steps):
+            keeper.store(run)
         if progress:
-            progress("schedules", step + 1, config.steps)
-    return runs
+            progress("schedules", run.step, config.steps)
+    return run.runs
 
 
 def generalised_cross_entropy(log_u: Float[Tensor, "task query class"], labels: Int[Tensor, "task query"]) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -12,11 +11,9 @@ from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from unem._io import write_aside
+from unem import checkpoints
 from unem._version import __version__
 from unem.classmodels.base import ClassModel
 from unem.drawing import TaskSource
@@ -397,58 +394,13 @@ class _Run:
     # -- checkpoints --------------------------------------------------------------------------------------------------
 
     def store(self, path: str | os.PathLike[str], state: _State) -> None:
-        tensors = {f"raw.{k}": v.detach() for k, v in self.model.raw.items()}
-        tensors |= {f"best.{k}": v for k, v in state.best.items()}
-        for name, parameter in self.model.raw.items():
-            moments = self.optimiser.state[parameter]
-            if not moments:  # a parameter without influence (λ of the first Gaussian layer, if it is the only one)
-                continue
-            tensors |= {
-                f"adam.{key}.{name}": torch.as_tensor(moments[key]) for key in ("exp_avg", "exp_avg_sq", "step")
-            }
-        header = {
-            "settings": self.settings,
-            "epoch": state.epoch,
-            "best_score": state.best_score,
-            "history": [asdict(e) for e in state.history],
-        }
-        with write_aside(path) as aside:
-            try:
-                save_file(
-                    {k: v.cpu().clone() for k, v in tensors.items()}, aside, metadata={"unem": json.dumps(header)}
-                )
-            except SafetensorError as error:
-                raise OSError(str(error)) from error
+        plain = {"epoch": state.epoch, "best_score": state.best_score, "history": [asdict(e) for e in state.history]}
+        checkpoints.store(path, dict(self.model.raw.items()), self.optimiser, self.settings, plain, state.best)
 
     def restore(self, path: str | os.PathLike[str]) -> _State:
-        try:
-            with safe_open(path, framework="pt", device=str(self.device)) as stored:
-                header = json.loads((stored.metadata() or {})["unem"])
-                known = header["settings"]
-                tensors = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError, KeyError, ValueError) as error:
-            raise InputError(f"checkpoint: {os.fspath(path)!r} is not a training checkpoint ({error})") from error
-        wanted = json.loads(json.dumps(self.settings))
-        different = sorted(k for k in wanted.keys() | known.keys() if wanted.get(k) != known.get(k))
-        if different:
-            raise InputError(
-                f"checkpoint: {os.fspath(path)!r} belongs to a run with other settings (different: {', '.join(different)}); "
-                "remove it to start anew, or repeat the settings it was made with"
-            )
-        with torch.no_grad():
-            for name, parameter in self.model.raw.items():
-                parameter.copy_(tensors[f"raw.{name}"])
-                if f"adam.step.{name}" not in tensors:
-                    continue
-                moments = {key: tensors[f"adam.{key}.{name}"] for key in ("exp_avg", "exp_avg_sq", "step")}
-                step = moments["step"].to(parameter.device if self.device.type == "cuda" else "cpu")
-                self.optimiser.state[parameter] = moments | {"step": step}
-        return _State(
-            epoch=header["epoch"],
-            best={k: tensors[f"best.{k}"] for k in self.model.raw},
-            best_score=tuple(header["best_score"]),
-            history=[Epoch(**e) for e in header["history"]],
-        )
+        plain, best = checkpoints.restore(path, dict(self.model.raw.items()), self.optimiser, self.settings)
+        history = [Epoch(**e) for e in plain["history"]]
+        return _State(plain["epoch"], best, tuple(plain["best_score"]), history)
 
 
 class _Tasks:

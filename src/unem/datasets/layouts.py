@@ -13,7 +13,7 @@ from pathlib import Path
 
 from unem.datasets.catalogue import Dataset, dataset, list_datasets
 from unem.errors import InputError
-from unem.images.listing import ImageList, image_files
+from unem.images.listing import UNLABELLED, ImageList, image_files
 
 __all__ = ["LAYOUTS", "Found", "find", "read"]
 
@@ -25,7 +25,9 @@ LAYOUTS = {
     "imagenet": "train/nXXXXXXXX and val/nXXXXXXXX, with classnames.txt if at hand",
     "split-folders": "train/, val/ and test/, with one folder per class in each",
     "class-folders": "one folder per class",
+    "unlabelled": "images without classes",
 }
+_KNOWN = "; ".join(text for layout, text in LAYOUTS.items() if layout != "unlabelled")
 SPLITS = {
     "train": "train",
     "training": "train",
@@ -111,6 +113,11 @@ def read(directory: str | os.PathLike[str], name: str | None = None) -> ImageLis
         'split-folders'
     """
     found = find(directory, name)
+    if unlabelled := found.labels.count(UNLABELLED):
+        raise InputError(
+            f"directory: {unlabelled} of {len(found.labels)} images in {str(found.source)!r} have no class; it may have: {_KNOWN}"
+            f"{_where(found.dataset)}"
+        )
     if missing := found.missing():
         raise InputError(
             f"{str(found.source)!r} lists {len(found.paths)} images, {len(missing)} of which are not in {str(found.root)!r}: {some(missing)}"
@@ -129,22 +136,24 @@ def find(directory: str | os.PathLike[str], name: str | None = None) -> Found:
     if place.is_file():
         return _from_file(place, entry)
     entry = entry or _named_by(place)
-    for look in (_coop_in, _fgvc_in, _refuse_hub_form, _csv_splits_in, _csv_in, _split_folders_in, _class_folders_in):
+    looks = (_coop_in, _fgvc_in, _refuse_hub_form, _csv_splits_in, _csv_in, _split_folders_in, _class_folders_in)
+    for look in (*looks, _unlabelled_in):
         found = look(place, entry)
         if found is not None:
             return _with_catalogue_names(found)
-    raise InputError(
-        f"directory: {str(place)!r} is in no known layout; it may have: {'; '.join(LAYOUTS.values())}"
-        + (f". For {entry.title}: {entry.how_to_get()}" if entry else "")
-    )
+    raise InputError(f"directory: {str(place)!r} holds no images; it may have: {_KNOWN}{_where(entry)}")
+
+
+def _where(entry: Dataset | None) -> str:
+    return f". For {entry.title}: {entry.how_to_get()}" if entry else ""
 
 
 def _from_file(file: Path, entry: Dataset | None) -> Found:
     if file.suffix.lower() == ".json":
         return _with_catalogue_names(_coop(file, entry))
-    if file.suffix.lower() == ".csv":
+    if file.suffix.lower() in (".csv", ".tsv"):
         return _with_catalogue_names(_one_csv(file, entry))
-    raise InputError(f"directory: {str(file)!r} is a file; a folder, a .json or a .csv was expected")
+    raise InputError(f"directory: {str(file)!r} is a file; a folder of images, a .json or a .csv was expected")
 
 
 def _named_by(folder: Path) -> Dataset | None:
@@ -417,7 +426,7 @@ class _Row:
 def _rows(file: Path) -> list[_Row]:
     try:
         with open(file, encoding="utf-8-sig", newline="") as lines:
-            reader = csv.reader(lines, strict=True)
+            reader = csv.reader(lines, strict=True, delimiter="\t" if file.suffix.lower() == ".tsv" else ",")
             header = [h.strip().lower() for h in next(reader, [])]
             columns = _columns(header)
             if columns is None:
@@ -475,10 +484,8 @@ def _classes_of(rows: Sequence[_Row], source: Path) -> tuple[list[int], tuple[st
         called = [r.label if r.name is None else r.name for r in rows]
         return numbers, _numbered(((n, str(c)) for n, c in zip(numbers, called, strict=True)), source)
     names = [str(r.label if r.name is None else r.name) for r in rows]
-    if "" in names:
-        raise InputError(f"{str(source)!r}: {names.count('')} rows have no class")
-    classes = tuple(sorted(set(names)))
-    place = {n: i for i, n in enumerate(classes)}
+    classes = tuple(sorted(set(names) - {""}))
+    place = {"": UNLABELLED} | {n: i for i, n in enumerate(classes)}
     return [place[n] for n in names], classes
 
 
@@ -557,3 +564,9 @@ def _class_folders_in(place: Path, entry: Dataset | None) -> Found | None:
         return None
     labels = tuple(numbers[p.split("/", 1)[0]] for p in paths)
     return Found("class-folders", root, root, tuple(paths), labels, tuple(classes), None, entry)
+
+
+def _unlabelled_in(place: Path, entry: Dataset | None) -> Found | None:
+    paths = image_files(place)
+    unknown = (UNLABELLED,) * len(paths)
+    return Found("unlabelled", place, place, tuple(paths), unknown, (), None, entry) if paths else None

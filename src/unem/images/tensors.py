@@ -26,7 +26,7 @@ from unem._io import write_aside
 from unem.errors import InputError
 from unem.images.listing import ImageList
 
-__all__ = ["SPLITS", "ImageTensors", "list_images", "load_pixels", "split_classes"]
+__all__ = ["SPLITS", "ImageTensors", "load_pixels", "split_classes"]
 
 FORMAT = "unem-pixels/1"
 SPLITS = ("train", "val", "test")
@@ -247,33 +247,6 @@ def _read_safetensors(file: Path) -> dict[str, Any]:
 
 
 # -- from image files -----------------------------------------------------------------------------------------------------
-
-
-def list_images(folder: str | os.PathLike[str]) -> ImageList:
-    """The images of a folder with one folder per class, below ``train``, ``val`` and ``test`` where there are such.
-
-    The one place that decides how a folder is read for pre-training.
-    """
-    images = ImageList.from_class_folders(folder)
-    tops = set(images.class_names)
-    if not tops <= set(SPLITS) or "train" not in tops:
-        return images
-    parts = [path.split("/") for path in images.paths]
-    kept = [i for i, p in enumerate(parts) if len(p) > 2]
-    if not kept:
-        raise InputError(
-            f"{os.fspath(folder)!r} has train, val or test folders, but no folders of classes with images in them"
-        )
-    classes = sorted({parts[i][1] for i in kept})
-    number = {c: k for k, c in enumerate(classes)}
-    return ImageList(
-        folder,
-        [images.paths[i] for i in kept],
-        [number[parts[i][1]] for i in kept],
-        classes,
-        split=[parts[i][0] for i in kept],
-        name=images.name,
-    )
 
 
 def load_pixels(
