@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float
-from torch import Tensor
 
 from unem.backbones.base import Backbone
 from unem.errors import InputError
