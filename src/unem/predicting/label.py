@@ -185,7 +185,7 @@ def _task(
         )  # a task has support; zero-shot methods do not look
     samples, queries = (torch.as_tensor(x).to(device) for x in (support, query))
     labels = torch.as_tensor(np.asarray(labels)).long().to(device)
-    known = {"num_classes": len(class_names), "class_names": class_names}
+    known: dict[str, Any] = {"num_classes": len(class_names), "class_names": class_names}
     if inputs == "features":
         return Task(samples, labels, queries, **known)
     assert text is not None
