@@ -102,7 +102,7 @@ def label_features(
         >>> support, query = (3 * torch.eye(16)[labels] + torch.randn(12, 16) for _ in range(2))
         >>> answer = label_features(support, labels, query, ["ash", "birch", "elm", "oak"])
         >>> answer.method, answer.probabilities.shape
-        ('unem-plus', torch.Size([12, 4]))
+        ('baseline', torch.Size([12, 4]))
     """
     _check_classes(class_names)
     if support is None and text is None:
@@ -289,27 +289,29 @@ def _strange(task: Task, false_alarms: float, calibration: Calibration | None, n
 
 
 def _held_out(task: Task, false_alarms: float, notes: list[str]) -> float:
-    """The distance beyond which a share of ``false_alarms`` of the labelled images lies when it is held out.
+    """The strangeness beyond which a share of ``false_alarms`` of the labelled images lies when they are held out.
 
-    One image of each class that has another is held out at a time. They have no neighbours of their own class among each other, so
-    the distance alone is taken; that of a query is the mean of its own and its neighbours', which varies less: so false alarms
-    are rather fewer than asked for, as long as queries are as far from the support as its images are from each other.
+    One image of each class that has another is held out at a time. A query's strangeness is the mean of its own distance and that of its
+    neighbours, which are mostly of its class: in their place are the other held-out images of the class. It holds as long
+    as queries are as far from the support as its images are from each other.
     """
     labels = task.support_labels[0]
     rank = torch.zeros_like(labels)
     for k in range(task.num_classes):
         rank[labels == k] = torch.arange(int((labels == k).sum()), device=labels.device)
     several = task.shots[0][labels] > 1
-    scores = []
+    if not several.any():
+        raise InputError("none_of_these: needs a class with at least two labelled images, each class has one")
+    far = task.support.new_zeros(len(labels))
     for fold in range(int(rank.max()) + 1):
         out = (rank == fold) & several
         if out.any():
-            support, held = task.support[0][~out], task.support[0][out]
-            part = Task(support, labels[~out], held, num_classes=task.num_classes)
-            scores.append(strangeness(part, neighbours=0))
-    if not scores:
-        raise InputError("none_of_these: needs a class with at least two labelled images, each class has one")
-    ordered = torch.cat(scores).sort().values
+            part = Task(task.support[0][~out], labels[~out], task.support[0][out], num_classes=task.num_classes)
+            far[out] = strangeness(part, neighbours=0)
+    count = torch.bincount(labels, minlength=task.num_classes)[labels]
+    total = far.new_zeros(task.num_classes).index_add(0, labels, far)[labels]
+    scores = 0.5 * far + 0.5 * (total - far) / (count - 1).clamp_min(1)
+    ordered = scores[several].sort().values
     place = math.ceil((1 - false_alarms) * (len(ordered) + 1))
     if place > len(ordered):
         needed = math.ceil((1 - false_alarms) / false_alarms)

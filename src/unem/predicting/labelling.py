@@ -278,7 +278,7 @@ def folder_names(classes: list[str]) -> list[str]:
 
     Example:
         >>> folder_names(["cat", "a/b", "..", "Cat"])
-        ['cat', 'a_b', '_.', 'Cat-2']
+        ['cat', 'a_b', '_', 'Cat-2']
     """
     found: list[str] = []
     taken: set[str] = set()

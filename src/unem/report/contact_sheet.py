@@ -12,6 +12,7 @@ from unem._version import __version__
 from unem.errors import InputError
 from unem.extraction.pipeline import cores
 from unem.images.decode import ImageError, open_image
+from unem.methods import method_info
 from unem.report.html import template
 from unem.report.plots import COLOURS
 
@@ -59,6 +60,7 @@ def render(
         version=__version__,
         about=labelling,
         answer=labelling.answer,
+        together=method_info(labelling.answer.method).transductive,
         tiles=tiles,
         images=len(labelling),
         classes=[
