@@ -147,6 +147,25 @@ def test_many_queries_go_in_blocks():
     assert torch.allclose(singly.probabilities[:50], part.probabilities, atol=1e-6)
 
 
+def test_classes_that_come_in_turns_do_not_fall_into_blocks_of_their_own():
+    from unem.predicting.label import _predict
+
+    parts = []
+
+    class Recording:
+        name, inputs = "laplacian-shot", "features"
+
+        def predict(self, task):
+            parts.append(task.query[0, :, 0])
+            return unem.Prediction(task.query[0, :, :2])
+
+    count = 3 * AT_ONCE  # in three blocks: every third query
+    rows = torch.stack([torch.arange(count) % 3, torch.arange(count)], 1).float()
+    found = _predict(Recording(), unem.Task(torch.eye(2), torch.arange(2), rows), [])
+    assert [len(part.unique()) for part in parts] == [3, 3, 3]
+    assert torch.equal(found.probabilities, rows)
+
+
 def test_one_image_a_class_is_enough(photos):
     for colour in COLOURS:
         for i in (1, 2):
