@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
+from unem.checking import Checked
 from unem.choosing import CHOOSABLE, choose
 from unem.errors import InputError
 from unem.methods.base import GEMMethod, Method, create, method_info
@@ -139,6 +140,8 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
                 raise InputError(f"schedule: method {name!r} works without one; leave it at 'auto'")
             settings["schedule"], self.schedule_reason_ = self.schedule, "it was given"
         self.method_: Method = create(name, **settings)
+        if self.method == "auto" and self.text is None:
+            self.method_ = Checked(self.method_)
         self.schedule_ = _schedule_of(self.method_)
         self.n_iter_: int = getattr(self.schedule_, "layers", 1)
         if self.method_.inputs == "image+text" and self._text is None:
@@ -181,6 +184,8 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
 
 def _schedule_of(method: Method) -> Any:
+    if isinstance(method, Checked):
+        return _schedule_of(method.jointly)
     if isinstance(method, FamilyMethod):
         return method.family
     if isinstance(method, UNEM):

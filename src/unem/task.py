@@ -295,7 +295,7 @@ class Task:
             index = slice(index % len(self), index % len(self) + 1)
         return self.like(self.support_rows[index], self.support_labels[index], self.query_rows[index])
 
-    def of_queries(self, index: slice) -> Task:
+    def of_queries(self, index: slice | Int[Tensor, " some"]) -> Task:
         """The same tasks with some of their queries."""
         rows = self.query_rows
         query = Rows(rows.table[:, index]) if rows.index is None else rows.at(rows.index[:, index])

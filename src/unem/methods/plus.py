@@ -89,7 +89,10 @@ class FamilyMethod:
     def _in_blocks(self, task: Task) -> Tensor:
         """Very many queries: Gram matrices of blocks; twice, so that in the end each block has seen all others."""
         count = -(-task.num_queries // AT_ONCE)
-        blocks = [task.of_queries(slice(b, None, count)) for b in range(count)]
+        # Mixed, lest classes that come in turns end up in a block each.
+        order = torch.randperm(task.num_queries, generator=torch.Generator().manual_seed(0)).to(task.device)
+        places = [order[b::count] for b in range(count)]
+        blocks = [task.of_queries(some) for some in places]
         left: list[Remembered] = []
         total: Remembered | None = None
         for block in blocks:
@@ -98,7 +101,7 @@ class FamilyMethod:
         assert total is not None
         out = task.query.new_empty(len(task), task.num_queries, task.num_classes)
         for b, block in enumerate(blocks):
-            out[:, b::count] = self._after(block, total.plus(left[b], -1.0))[0]
+            out[:, places[b]] = self._after(block, total.plus(left[b], -1.0))[0]
         return out
 
     def _probabilities(self, task: Task) -> Tensor:

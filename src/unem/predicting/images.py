@@ -17,7 +17,7 @@ from unem.errors import InputError
 from unem.extraction.extract import Failure, Progress
 from unem.extraction.texts import DEFAULT_PROMPTS, text_features
 from unem.images.listing import UNLABELLED, ImageList, image_files
-from unem.images.sources import from_csv
+from unem.images.sources import images_of
 from unem.predicting.features import ImageFeatures, image_features
 from unem.predicting.label import label_features
 from unem.predicting.labelling import Labelling
@@ -109,7 +109,7 @@ def support_images(argument: str | os.PathLike[str]) -> ImageList:
     """Labelled images: a folder with one folder per class, or a CSV with the columns path and label."""
     path = Path(argument)
     if path.suffix.lower() in (".csv", ".tsv"):
-        listed = from_csv(path)
+        listed = images_of(path)
         known = listed.rows(listed.labels != UNLABELLED)
         if len(known) == 0:
             raise InputError(f"support: {os.fspath(argument)!r} has no rows with a label")
@@ -126,7 +126,7 @@ def query_images(argument: str | os.PathLike[str]) -> ImageList:
     """Images to label: a folder, nested or not, a single image, or a CSV with the column path."""
     path = Path(argument)
     if path.suffix.lower() in (".csv", ".tsv"):
-        listed = from_csv(path)
+        listed = images_of(path)
         return ImageList(listed.root, listed.paths, name=listed.name)
     if path.is_file():
         return ImageList(path.parent, [path.name], name=path.stem)

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from unem.checking import Checked, HeldOut
 from unem.choosing import CHOOSABLE, choose
 from unem.classmodels.views import unit_rows
 from unem.errors import InputError
@@ -25,13 +26,6 @@ __all__ = ["Answer", "label_features"]
 
 FEW = 1000  # queries that no method takes apart
 AT_ONCE = 2048  # queries of a method whose memory grows with their square
-MANY = 0.7
-"""Share of the classes that are present, beyond which ``"auto"`` looks at each image by itself.
-
-There, other queries tell little. Measured with five labelled images a class and all classes present (``docs/predict.md``): on EfficientNet-Lite0's features
-UNEM+ is 15 points below methods that look at images singly, on four others 4 below to 3 above; with few classes present it is far above.
-"""
-SINGLY = "baseline"
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +39,7 @@ class Answer:
         reason: why.
         strangeness: for each image, how far it is from every class, 1 being where "none of these" begins; None unless asked for.
         notes: what the user should know.
+        held_out: what was seen on labelled images when the method was left to choose.
     """
 
     probabilities: Float[Tensor, "query class"]
@@ -54,6 +49,7 @@ class Answer:
     reason: str
     strangeness: Float[Tensor, " query"] | None = None
     notes: tuple[str, ...] = ()
+    held_out: HeldOut | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -89,7 +85,7 @@ def label_features(
             are texts alone.
         class_names: K names, for messages.
         text: an embedding of each class's text, in the same space as the images'.
-        method: ``"auto"``: unem-plus, or baseline where most of the classes turn out to be present; with texts unem-joint, with texts
+        method: ``"auto"``: unem-plus, or baseline where that finds hidden labels of the support better (:mod:`unem.checking`); with texts unem-joint, with texts
             alone zero-shot-unem-joint. Or any of :func:`unem.list_methods`.
         schedule: ``"auto"``: chosen by :func:`unem.choose`; else a preset, a file or a schedule.
         effective_classes: how many classes are present among the queries, where that is known.
@@ -123,10 +119,16 @@ def label_features(
     task = _task(inputs, support, labels, query, class_names, text, device)
     made, name, reason, notes = _made(task, method, schedule, effective_classes, dict(options or {}))
     prediction = _predict(made, task, notes)
-    if free and (share := _present(prediction, effective_classes)) > MANY:
-        method, name, made = SINGLY, None, create(SINGLY)
-        reason = f"about {100 * share:.0f} % of the classes are present, where other images tell little; --method unem-plus classifies them together"
-        prediction = _predict(made, task, notes)
+    seen: HeldOut | None = None
+    if free:
+        checked = Checked(made)
+        verdict = checked.between(task, prediction, _predict(checked.singly, task, notes))
+        prediction, seen = verdict.prediction, verdict.held_out
+        if verdict.method is not made:
+            method, name, made = verdict.method.name, None, verdict.method
+            reason = "images are looked at one by one; --method unem-plus looks at them together"
+        if seen is not None:
+            reason += _told(seen)
     strange = None
     if none_of_these is not None:
         if support is None:
@@ -146,6 +148,7 @@ def label_features(
         reason,
         strange,
         tuple(notes),
+        seen,
         {"effective_classes": effective_classes, "none_of_these": none_of_these, **dict(options or {})},
     )
 
@@ -277,12 +280,11 @@ def _alone(task: Task, inputs: str, support: Tensor | None, *rest: Any) -> Tenso
     return _by_blocks(features, lambda part: create("simpleshot").predict(part).labels)
 
 
-def _present(prediction: Prediction, told: int | None) -> float:
-    """The share of the classes that are present: as told, or as the entropy of the proportions has it."""
-    proportions = prediction.probabilities.mean(0)
-    if told is not None:
-        return told / len(proportions)
-    return float(torch.special.entr(proportions).sum().exp()) / len(proportions)
+def _told(seen: HeldOut) -> str:
+    return (
+        f" (of {seen.samples} labelled images that were hidden in turn, {seen.jointly:.0f} % were found looking at all images together, "
+        f"{seen.singly:.0f} % one by one)"
+    )
 
 
 # -- none of these --------------------------------------------------------------------------------------------------------
