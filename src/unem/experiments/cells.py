@@ -34,7 +34,7 @@ NOT_COMPUTING = (
         "export.py",
         "extraction.py",
     ),
-    *("images", "networks.py", "paper", "predicting.py", "presets", "pretraining.py", "report"),
+    *("images", "networks.py", "paper", "predicting", "presets", "pretraining.py", "report"),
 )
 
 
