@@ -65,6 +65,14 @@ class Models:
         self._loaded: dict[str, Backbone] = {}
         self._lock = threading.Lock()
 
+    @property
+    def may_know_texts(self) -> bool:
+        """Whether some of them may be vision-language models; they are not loaded to find out."""
+        from unem.backbones.base import _parse, list_backbones
+
+        knowing = {kind.prefix for kind in list_backbones() if kind.text}
+        return any(_parse(name)[0] in knowing for name in self.names)
+
     def features(self, name: str, contents: Sequence[bytes], tell: Tell = silent) -> tuple[Tensor, list[str | None]]:
         """Features of images, and for each what is wrong with it, or None."""
         from unem.extraction.pipeline import cores, encode_shards
@@ -78,7 +86,7 @@ class Models:
                     continue
                 problems = dict(step.failures)
                 table = torch.zeros(len(contents), backbone.dim)
-                table[step.read] = step.features
+                table[step.rows] = step.features
                 return table, [problems.get(i) for i in range(len(contents))]
         raise AssertionError("a shard always has a result")
 
@@ -457,7 +465,9 @@ class Session:
     def _prepare(self, models: Models, backbone: str, tell: Tell) -> _Prepared:
         support, query = self.support, self.query
         if not support.items:
-            raise InputError("There are no labelled examples yet. Drop some, one folder for each class, or try an example.")
+            raise InputError(
+                "There are no labelled examples yet. Drop some, one folder for each class, or try an example."
+            )
         if support.table is not None:
             return self._from_tables(support.table)
         if not query.items:

@@ -87,9 +87,7 @@ def received(name: str, content: bytes, limits: Limits) -> list[Received]:
         return unpack(safe, content, limits)
     if ending in ENDINGS or ending in FEATURE_ENDINGS:
         return [Received(safe, content)]
-    raise InputError(
-        f"{shown(safe)}: expected images, a zip of images, or features as {' or '.join(FEATURE_ENDINGS)}"
-    )
+    raise InputError(f"{shown(safe)}: expected images, a zip of images, or features as {' or '.join(FEATURE_ENDINGS)}")
 
 
 def too_large(size: int, limits: Limits) -> str:
@@ -152,7 +150,9 @@ def unpack(name: str, content: bytes, limits: Limits) -> list[Received]:
 
 
 def _archive(name: str, content: bytes, limits: Limits) -> zipfile.ZipFile:
-    entries = content.count(ENTRY)  # before the table of contents becomes objects: millions of them would fill the memory
+    entries = content.count(
+        ENTRY
+    )  # before the table of contents becomes objects: millions of them would fill the memory
     if entries > 4 * limits.images + 1000:
         raise InputError(f"{name}: holds {entries} files, far more than the {limits.images} images that are allowed")
     try:
