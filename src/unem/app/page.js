@@ -20,6 +20,7 @@ const send = (file, path, told) => new Promise((done) => {
 });
 const take = async (files) => {
   if (!files.length || element.dataset.busy) return;
+  if (!props.value) return say("One moment, the page is not ready yet.", true);
   const refused = [], total = files.reduce((sum, f) => sum + f.file.size, 0) || 1;
   const fits = files.filter(({ file, path }) => {
     if (file.size <= most) return true;
@@ -85,10 +86,16 @@ element.addEventListener("drop", async (event) => {
   take(files);
 });
 //#gallery
+let last = null;
 element.addEventListener("click", (event) => {
   const tile = event.target.closest("button[data-index]"), page = event.target.closest("button[data-page]");
   if (tile) trigger("select", { index: Number(tile.dataset.index) });
   if (page) trigger("select", { page: Number(page.dataset.page) });
+  last = tile ? tile.dataset.index : null;
+});
+watch("value", () => {  // the pictures are new ones: whoever works by keyboard stays where they were
+  const tile = last !== null && document.activeElement === document.body && element.querySelector(`[data-index="${last}"]`);
+  if (tile) tile.focus({ preventScroll: true });
 });
 //#layers
 let timer = null;

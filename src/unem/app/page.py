@@ -22,7 +22,7 @@ __all__ = ["build", "style", "theme"]
 
 ALL = "all classes"
 ORDERS: list[tuple[str, Order]] = [
-    ("most doubtful first", "doubt"),
+    ("doubtful first", "doubt"),
     ("surest first", "confidence"),
     ("by class", "class"),
     ("by name", "name"),
@@ -42,6 +42,8 @@ DROP = """<div class="u-drop" role="group" aria-label="${props.title}"><p>${prop
 SAVE = """(text) => { const link = document.createElement("a");
 link.href = URL.createObjectURL(new Blob([text], {type: "text/csv"})); link.download = "unem-labels.csv"; link.click();
 setTimeout(() => URL.revokeObjectURL(link.href), 10000); }"""
+
+GO_THERE = """() => { if (window.innerWidth < 760) setTimeout(() => document.querySelector("#results").scrollIntoView({behavior: "smooth"}), 100); }"""
 
 
 def style() -> str:
@@ -95,7 +97,7 @@ class _Page:
         self.token, self.picked, self.number = gr.State(None), gr.State(None), gr.State(0)
         gr.HTML(HEAD)
         with gr.Row(equal_height=False):
-            with gr.Column(scale=4, min_width=300):
+            with gr.Column(scale=4, min_width=300, elem_classes="u-left-column"):
                 self._inputs(text)
             with gr.Column(scale=8, min_width=300):
                 self._results()
@@ -105,8 +107,8 @@ class _Page:
 
     def _inputs(self, text: bool) -> None:
         with gr.Row():
-            self.digits = gr.Button("Example: digits", min_width=120)
-            self.shapes = gr.Button("Example: shapes", min_width=120)
+            self.digits = gr.Button("Example: digits", min_width=120, interactive=False)
+            self.shapes = gr.Button("Example: shapes", min_width=120, interactive=False)
         most = f"up to {self.sessions.limits.upload / MB:g} MB and {self.sessions.limits.images} images"
         gr.HTML(f'<p class="u-step">1. Labelled examples<small>one folder for each class; {most}</small></p>')
         self.support, self.support_sent = self._drop(
@@ -129,7 +131,7 @@ class _Page:
             label="Method",
             interactive=True,
         )
-        self.go = gr.Button("Label the images", variant="primary", size="lg")
+        self.go = gr.Button("Label the images", variant="primary", size="lg", interactive=False)
 
     def _drop(self, side: str, title: str, hint: str) -> tuple[gr.HTML, gr.HTML]:
         zone = gr.HTML(
@@ -150,9 +152,9 @@ class _Page:
             with gr.Tabs():
                 with gr.Tab("Images"):
                     self._images()
-                with gr.Tab("One by one or together"):
+                with gr.Tab("Compare"):
                     self.changes = gr.HTML(elem_id="changes")
-                with gr.Tab("Layer by layer"):
+                with gr.Tab("Layers"):
                     self.layers = gr.HTML("", js_on_load=_script("layers"), elem_id="layers")
             self.download = gr.Button("Download CSV", elem_id="download")
             self.csv = gr.Textbox(visible="hidden", label="CSV")
@@ -161,12 +163,12 @@ class _Page:
         with gr.Row():
             self.order = gr.Dropdown(ORDERS, value="doubt", label="Order", interactive=True, min_width=140)
             self.only = gr.Dropdown([ALL], value=ALL, label="Show", interactive=True, min_width=140)
-        with gr.Group(visible=False, elem_id="correction") as self.panel:
-            self.chosen = gr.HTML(padding=True)
+        with gr.Column(visible=False, elem_id="correction") as self.panel:
+            self.chosen = gr.HTML()
             with gr.Row():
-                self.label = gr.Dropdown([], label="Its class is", interactive=True, min_width=140)
-                self.save = gr.Button("Save label", min_width=100)
-                self.undo = gr.Button("Undo", min_width=80)
+                self.label = gr.Dropdown([], label="Its class is", interactive=True, min_width=110)
+                self.save = gr.Button("Save label", min_width=90)
+                self.undo = gr.Button("Undo", min_width=60)
         self.again = gr.Button("Label again", variant="primary", visible=False, elem_id="again")
         self.gallery = gr.HTML(js_on_load=_script("gallery"), elem_id="gallery")
 
@@ -186,7 +188,8 @@ class _Page:
         }
         light: dict[str, Any] = {"concurrency_limit": 8, "show_progress": "hidden"}
 
-        page.load(self.begin, None, [self.token, self.support, self.query], api_visibility="private", **light)
+        starting = [self.token, self.support, self.query, self.digits, self.shapes, self.go]
+        page.load(self.begin, None, starting, api_visibility="private", **light)
         page.unload(self.leave)
         for side, zone, sent in (("support", self.support, self.support_sent), ("query", self.query, self.query_sent)):
             take, clear = functools.partial(self.take, side), functools.partial(self.clear, side)
@@ -195,9 +198,11 @@ class _Page:
             zone.clear(_in_sentences(clear), self.token, [sent, *shown], api_visibility="private", **light)
         for button, name in ((self.digits, "digits"), (self.shapes, "shapes")):
             run = functools.partial(self.example, name)
-            button.click(_in_sentences(run), how, [*sides, *shown], api_visibility="private", **busy)
+            done = button.click(_in_sentences(run), how, [*sides, *shown], api_visibility="private", **busy)
+            done.success(None, None, None, js=GO_THERE)
         for button in (self.go, self.again):
-            button.click(self.run, how, [*sides, *shown], api_visibility="private", **busy)
+            done = button.click(self.run, how, [*sides, *shown], api_visibility="private", **busy)
+            done.success(None, None, None, js=GO_THERE)
         for box in (self.order, self.only):
             box.input(self.browse, view, [self.gallery, self.number], api_visibility="private", **light)
         self.gallery.select(self.pick, [*view, self.picked, self.number], one, api_visibility="private", **light)
@@ -208,9 +213,10 @@ class _Page:
             None, self.csv, None, js=SAVE
         )
 
-    def begin(self, request: gr.Request) -> tuple[str, str, str]:
+    def begin(self, request: gr.Request) -> list[Any]:
+        """A new visitor; from now on the buttons know whose they are."""
         token = self.sessions.begin(str(request.session_hash)).token
-        return token, token, token
+        return [token, token, token, *[gr.update(interactive=True)] * 3]
 
     def leave(self, request: gr.Request) -> None:
         self.sessions.leave(str(request.session_hash))

@@ -118,7 +118,7 @@ def summary(outcome: Outcome) -> str:
         facts.append((str(len(outcome.corrected)), "labelled by you"))
     cells = "".join(f"<div><dt>{text(what)}</dt><dd>{text(number)}</dd></div>" for number, what in facts)
     notes = "".join(f"<p>{text(note)}.</p>" for note in outcome.notes)
-    how = f"{text(outcome.method)} in {outcome.seconds:.1f} s. {text(outcome.reason[:1].upper() + outcome.reason[1:])}."
+    how = f"<code>{text(outcome.method)}</code> in {outcome.seconds:.1f} s; {text(outcome.reason)}."
     return f'<dl class="u-facts">{cells}</dl><div class="u-how"><p>{how}</p>{notes}</div>'
 
 
