@@ -84,7 +84,8 @@ def _in_sentences(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def build(sessions: Sessions, models: Models, *, text: bool = False) -> gr.Blocks:
     """The page for some visitors and models; ``text``: whether a model knows texts, so that methods for those are offered."""
-    with gr.Blocks(title="unem", analytics_enabled=False, fill_width=False) as page:
+    page = gr.Blocks(title="unem", analytics_enabled=False, fill_width=False)
+    with page:
         _Page(page, sessions, models, text)
     return page
 
@@ -193,7 +194,7 @@ class _Page:
         page.unload(self.leave)
         for side, zone, sent in (("support", self.support, self.support_sent), ("query", self.query, self.query_sent)):
             take, clear = functools.partial(self.take, side), functools.partial(self.clear, side)
-            look = {"concurrency_limit": 4, "show_progress_on": [sent]}
+            look: dict[str, Any] = {"concurrency_limit": 4, "show_progress_on": [sent]}
             zone.upload(_in_sentences(take), self.token, [sent, *shown], api_visibility="private", **look)
             zone.clear(_in_sentences(clear), self.token, [sent, *shown], api_visibility="private", **light)
         for button, name in ((self.digits, "digits"), (self.shapes, "shapes")):

@@ -191,6 +191,8 @@ def _read(archive: str, opened: zipfile.ZipFile, member: zipfile.ZipInfo) -> byt
             content = stream.read(member.file_size + 1)  # never more than was declared, and checked above
     except Exception as error:  # zipfile, zlib and struct raise their own kinds
         raise InputError(f"{archive}: {shown(member.filename)} in it is damaged ({_first_line(error)})") from None
+    if len(content) != member.file_size:
+        raise InputError(f"{archive}: {shown(member.filename)} in it is damaged (it is shorter than it says)")
     if content.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         raise InputError(f"{archive}: refused, {shown(member.filename)} in it is an archive itself; unpack it first")
     return content
