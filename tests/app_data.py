@@ -22,7 +22,7 @@ def shapes(counts=(2, 0, 0, 0, 2, 2, 0), seed=0, folders=True):
     """Drawn shapes as a zip: circles, squares and stars."""
     made = shape_images(counts, seed=seed)
     files = {
-        (f"{name}/{i}.png" if folders else f"{name[0]}{i}.png"): content
+        (f"{name}/{i}.png" if folders else f"{name[:3]}{i}.png"): content
         for name, several in made.items()
         for i, content in enumerate(several)
     }

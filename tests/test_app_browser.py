@@ -61,7 +61,7 @@ def opened(browser, address, width=1280, height=900):
     page, elsewhere, failed = context.new_page(), [], []
     page.on("request", lambda r: elsewhere.append(r.url) if not r.url.startswith((address, "data:", "blob:")) else None)
     page.on("pageerror", lambda error: failed.append(str(error)))
-    page.goto(address)
+    page.goto(address, wait_until="commit")
     playwright.expect(page.get_by_role("button", name="Label the images")).to_be_enabled(timeout=20000)
     yield page
     assert elsewhere == []

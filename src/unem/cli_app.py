@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Annotated
 
 import typer
@@ -41,10 +42,8 @@ def app_command(
     """
     from unem.app.uploads import Limits
 
-    try:
-        import gradio  # noqa: F401
-    except ImportError:
-        raise InputError("the web page needs gradio: pip install 'unem[app]'") from None
+    if find_spec("gradio") is None:
+        raise InputError("the web page needs gradio: pip install 'unem[app]'")
     from unem.app.server import LOOPBACK, serve
 
     def ready(address: str) -> None:

@@ -188,13 +188,14 @@ class _Page:
             "show_progress_on": [self.welcome, self.summary],
         }
         light: dict[str, Any] = {"concurrency_limit": 8, "show_progress": "hidden"}
+        latest = {**light, "trigger_mode": "always_last"}
 
         starting = [self.token, self.support, self.query, self.digits, self.shapes, self.go]
         page.load(self.begin, None, starting, api_visibility="private", **light)
         page.unload(self.leave)
         for side, zone, sent in (("support", self.support, self.support_sent), ("query", self.query, self.query_sent)):
             take, clear = functools.partial(self.take, side), functools.partial(self.clear, side)
-            look: dict[str, Any] = {"concurrency_limit": 4, "show_progress_on": [sent]}
+            look: dict[str, Any] = {"concurrency_limit": 4, "show_progress_on": [sent], "trigger_mode": "multiple"}
             zone.upload(_in_sentences(take), self.token, [sent, *shown], api_visibility="private", **look)
             zone.clear(_in_sentences(clear), self.token, [sent, *shown], api_visibility="private", **light)
         for button, name in ((self.digits, "digits"), (self.shapes, "shapes")):
@@ -205,8 +206,8 @@ class _Page:
             done = button.click(self.run, how, [*sides, *shown], api_visibility="private", **busy)
             done.success(None, None, None, js=GO_THERE)
         for box in (self.order, self.only):
-            box.input(self.browse, view, [self.gallery, self.number], api_visibility="private", **light)
-        self.gallery.select(self.pick, [*view, self.picked, self.number], one, api_visibility="private", **light)
+            box.input(self.browse, view, [self.gallery, self.number], api_visibility="private", **latest)
+        self.gallery.select(self.pick, [*view, self.picked, self.number], one, api_visibility="private", **latest)
         corrected = [*view, self.picked, self.number]
         self.save.click(self.correct, [*corrected, self.label], one, api_visibility="private", **light)
         self.undo.click(self.take_back, corrected, one, api_visibility="private", **light)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import tempfile
+import threading
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import unquote
 
@@ -169,5 +171,20 @@ def serve(
         app = make_app(Sessions(limits), Models(backbones, device), hosts=LOOPBACK if host in LOOPBACK else ())
         if ready is not None:
             ready(f"http://{f'[{host}]' if ':' in host else host}:{sock.getsockname()[1]}")
-        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2)
-        uvicorn.Server(config).run(sockets=[sock])
+        config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1)
+        with _orderly_end():
+            uvicorn.Server(config).run(sockets=[sock])
+
+
+@contextmanager
+def _orderly_end() -> Iterator[None]:
+    """A request to end ends the server and not the process, which has a folder to remove."""
+    with suppress(KeyboardInterrupt):
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, before)
