@@ -197,3 +197,30 @@ def test_the_first_click_does_something(browser, server):
         playwright.expect(page.locator("#gallery .u-tile")).to_have_count(60, timeout=20000)
         assert time.monotonic() - start < 20
         says(page, "#summary", "images labelled")
+
+
+def test_a_visitor_who_closes_the_page_is_forgotten(browser, monkeypatch):
+    import threading
+
+    import uvicorn
+
+    from unem.app.server import listening, make_app, private_folder
+    from unem.app.session import Models, Sessions
+
+    monkeypatch.setattr("unem.app.session.GRACE", 0.2)
+    sessions = Sessions()
+    with private_folder(), listening("127.0.0.1", 0) as sock:
+        running = uvicorn.Server(uvicorn.Config(make_app(sessions, Models()), log_level="critical"))
+        thread = threading.Thread(target=running.run, kwargs={"sockets": [sock]}, daemon=True)
+        thread.start()
+        with opened(browser, f"http://127.0.0.1:{sock.getsockname()[1]}") as page:
+            send(page, "support", "a.zip", app_data.shapes())
+            says(page, "#sent-support", "6 images")
+            assert sessions.room < sessions.limits.held
+        end = time.monotonic() + 20
+        while len(sessions) and time.monotonic() < end:
+            time.sleep(0.1)
+        assert len(sessions) == 0
+        assert sessions.room == sessions.limits.held
+        running.should_exit = running.force_exit = True
+        thread.join(10)

@@ -78,6 +78,7 @@ def make_app(sessions: Sessions, models: Models, *, hosts: tuple[str, ...] = LOO
     import gradio as gr
     from fastapi import FastAPI, Request
     from starlette.concurrency import run_in_threadpool
+    from starlette.requests import ClientDisconnect
     from starlette.responses import PlainTextResponse, Response
 
     from unem.app.page import build, style, theme
@@ -95,6 +96,8 @@ def make_app(sessions: Sessions, models: Models, *, hosts: tuple[str, ...] = LOO
             await run_in_threadpool(session.receive, request.path_params["side"], name, content)
         except InputError as error:
             return PlainTextResponse(str(error), 422)
+        except ClientDisconnect:  # nobody is there to be told
+            return Response(status_code=400)
         except TimeoutError:
             return PlainTextResponse("The file took too long to come.", 408)
         return Response(status_code=204)
@@ -116,7 +119,7 @@ async def _whole(request: Any, name: str, limits: Limits) -> bytes:
     async for chunk in request.stream():
         content += chunk
         if len(content) > limits.upload:
-            raise InputError(f"{shown(name)}: {too_large(len(content), limits)}")
+            raise InputError(f"{shown(name)}: {too_large(None, limits)}")
     return bytes(content)
 
 

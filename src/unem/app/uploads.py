@@ -90,8 +90,10 @@ def received(name: str, content: bytes, limits: Limits) -> list[Received]:
     raise InputError(f"{shown(safe)}: expected images, a zip of images, or features as {' or '.join(FEATURE_ENDINGS)}")
 
 
-def too_large(size: int, limits: Limits) -> str:
-    return f"has {size / MB:.0f} MB, more than the {limits.upload / MB:g} MB that may be sent"
+def too_large(size: int | None, limits: Limits) -> str:
+    """The end of a sentence; ``size`` is None where it is not known how much more would have come."""
+    has = "has" if size is None else f"has {size / MB:.0f} MB,"
+    return f"{has} more than the {limits.upload / MB:g} MB that may be sent"
 
 
 def safe_name(name: str) -> str:
