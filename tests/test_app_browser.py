@@ -119,7 +119,7 @@ def test_upload_label_correct_label_again_download(browser, server, tmp_path):
         assert len(rows) == 15
         assert [(r["class"], r["confidence"]) for r in rows if r["by_hand"] == "yes"] == [(other, "1.0000")]
 
-        page.get_by_label("Show").click()
+        page.get_by_label("Of", exact=True).click()
         page.get_by_role("option", name=other).click()
         playwright.expect(page.locator("#gallery .u-tile")).to_have_count(sum(r["class"] == other for r in rows))
         page.get_by_role("tab", name="Compare").click()

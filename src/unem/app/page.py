@@ -22,14 +22,14 @@ __all__ = ["build", "style", "theme"]
 
 ALL = "all classes"
 ORDERS: list[tuple[str, Order]] = [
-    ("doubtful first", "doubt"),
-    ("surest first", "confidence"),
+    ("doubtful", "doubt"),
+    ("sure", "confidence"),
     ("by class", "class"),
     ("by name", "name"),
 ]
 HEAD = """<header class="u-head"><h1>Label a batch of images from a few examples</h1>
 <p>Give a few labelled images of each class and a batch of others. The batch is labelled <em>together</em>, so that its images
-also learn from each other. Nothing leaves this computer.</p></header>"""
+also learn from each other. Nothing is sent on, and nothing is kept.</p></header>"""
 WELCOME = """<div class="u-welcome"><h2>Nothing labelled yet</h2>
 <p>Try an example, or use your own images:</p><ol><li>Examples: a zip or folders, one folder for each class (<code>cat/1.jpg</code>, <code>dog/1.jpg</code> …).
 One to five images of a class are enough.</li><li>Images to label: a zip, a folder or files.</li><li>Press “Label the images”, look at the doubtful ones first,
@@ -162,8 +162,8 @@ class _Page:
 
     def _images(self) -> None:
         with gr.Row():
-            self.order = gr.Dropdown(ORDERS, value="doubt", label="Order", interactive=True, min_width=140)
-            self.only = gr.Dropdown([ALL], value=ALL, label="Show", interactive=True, min_width=140)
+            self.order = gr.Dropdown(ORDERS, value="doubt", label="Show first", interactive=True, min_width=140)
+            self.only = gr.Dropdown([ALL], value=ALL, label="Of", interactive=True, min_width=140)
         with gr.Column(visible=False, elem_id="correction") as self.panel:
             self.chosen = gr.HTML()
             with gr.Row():

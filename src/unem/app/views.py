@@ -199,12 +199,13 @@ def changes(outcome: Outcome) -> str:
     order = sorted(range(len(names)), key=lambda k: (-joint[k], -alone[k], k))[:CLASSES_SHOWN]
     top = max([*alone.values(), *joint.values()])
     rows = "".join(
-        f'<tr style="--c:{colour(k)}"><th scope="row">{text(shown(names[k]))}</th><td><span class="u-sure u-thin"><i style="width:{100 * alone[k] / top:.0f}%"></i></span>'
-        f'<span class="u-sure"><i style="width:{100 * joint[k] / top:.0f}%"></i></span></td><td>{alone[k]}</td><td>{joint[k]}</td></tr>'
+        f'<tr style="--c:{colour(k)}"><th scope="row" class="u-class" style="text-align:left">{text(shown(names[k]))}</th><td><span class="u-sure u-thin"><i style="width:{100 * alone[k] / top:.0f}%"></i></span>'
+        f'<span class="u-sure"><i style="width:{100 * joint[k] / top:.0f}%"></i></span></td><td style="text-align:right">{alone[k]}</td><td style="text-align:right">{joint[k]}</td></tr>'
         for k in order
     )
     table = (
-        '<table class="u-shares"><thead><tr><th scope="col">class</th><td></td><th scope="col">one by one</th><th scope="col">together</th></tr></thead>'
+        '<table class="u-shares"><thead><tr><th scope="col" class="u-class" style="text-align:left">class</th><td></td>'
+        '<th scope="col" style="text-align:right">one by one</th><th scope="col" style="text-align:right">together</th></tr></thead>'
         f"<tbody>{rows}</tbody></table>"
     )
     return f'<div class="u-text">{lead}</div>{table}<ul class="u-tiles u-changes">{tiles}</ul>{more}'
