@@ -41,6 +41,7 @@ Order = Literal["doubt", "confidence", "class", "name"]
 Tell = Callable[[str, int, int], None]
 
 THUMBNAIL = 128  # pixels; features come from the image itself
+MOVING = 5000  # queries whose layers are kept; of more nobody could watch the moves
 FRAMES = 25  # layers that are shown; of more, some
 QUERY_SPLITS = ("query", "test")
 IDLE = 3600.0  # seconds after which a visitor who has gone silent is forgotten
@@ -593,6 +594,8 @@ def _layers(method: str, support: Tensor, labels: Any, queries: Tensor, data: _P
     from unem.methods.base import method_info
     from unem.predicting.label import _made, _task
 
+    if len(queries) > MOVING:
+        return None
     task = _task(method_info(method).inputs, support, labels, queries, data.class_names, data.text, "cpu")
     found = assignments_by_layer(_made(task, method, "auto", None, {})[0], task)
     if found is None or len(found) < 2:

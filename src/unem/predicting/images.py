@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float
-from torch import Tensor
 
 from unem.backbones.base import Backbone
 from unem.errors import InputError
@@ -266,7 +264,7 @@ def _check_support(few: ImageFeatures | None, asked: ImageList | ImageFeatures |
     if few is None:
         return
     counts = np.bincount(few.images.labels, minlength=len(names))
-    lost = [names[k] for k in np.flatnonzero(counts == 0)]
+    lost = [name for name, count in zip(names, counts, strict=True) if count == 0]
     if lost:
         mine = [f for f in few.failures if _label_of(asked, f.path) == lost[0]] or few.failures
         more = f" (and {len(lost) - 1} more classes)" if len(lost) > 1 else ""
@@ -276,7 +274,7 @@ def _check_support(few: ImageFeatures | None, asked: ImageList | ImageFeatures |
 def _label_of(images: ImageList | ImageFeatures | None, path: str) -> str | None:
     if not isinstance(images, ImageList) or path not in images.paths:
         return None
-    return images.class_names[images.labels[images.paths.index(path)]]
+    return images.class_names[int(images.labels[images.paths.index(path)])]
 
 
 def _example(failures: Sequence[Failure]) -> str:

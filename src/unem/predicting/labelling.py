@@ -183,7 +183,7 @@ class Labelling:
         """The table as CSV, which is returned, and written where a path is given."""
         table = self.columns(all_probabilities=all_probabilities)
         text = io.StringIO(newline="")
-        rows = csv.writer(text, lineterminator="\n")
+        rows = csv.writer(text)  # lines end in CR LF, else a CR in a name would not be quoted
         rows.writerow(table)
         rows.writerows(zip(*(map(_cell, column) for column in table.values()), strict=True))
         if path is not None:
@@ -278,7 +278,7 @@ def folder_names(classes: list[str]) -> list[str]:
 
     Example:
         >>> folder_names(["cat", "a/b", "..", "Cat"])
-        ['cat', 'a_b', '_.', 'Cat-2']
+        ['cat', 'a_b', '_', 'Cat-2']
     """
     found: list[str] = []
     taken: set[str] = set()
