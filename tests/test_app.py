@@ -259,6 +259,18 @@ def test_a_correction_is_support(models):
     assert torch.allclose(outcome.layers[-1], outcome.probabilities, atol=1e-5)
 
 
+def test_where_the_answer_is_one_by_one_looking_together_is_still_compared(models):
+    session = Session(SMALL)
+    session.receive("support", "s.zip", app_data.shapes())
+    session.receive("query", "q.zip", app_data.shapes((3, 0, 0, 0, 3, 3, 0), seed=5))
+    single, joint = session.label(models, "baseline"), session.label(models, "unem-plus")
+    assert single.one_by_one
+    assert not joint.one_by_one
+    assert torch.equal(single.alone, single.labels)
+    assert torch.equal(single.together, joint.probabilities)
+    assert torch.allclose(single.layers[-1], joint.probabilities, atol=1e-5)
+
+
 def test_unreadable_images_are_left_out_and_named():
     session = Session(SMALL)
     files = {

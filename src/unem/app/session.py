@@ -32,7 +32,7 @@ from unem.app.uploads import (
 from unem.backbones.base import Backbone
 from unem.errors import InputError
 from unem.features.store import FeatureSet
-from unem.methods.base import list_methods
+from unem.methods.base import list_methods, method_info
 
 __all__ = ["Item", "Models", "Outcome", "Session", "Sessions", "Side", "methods_for"]
 
@@ -190,7 +190,8 @@ class Outcome:
         items: the query images.
         probabilities: ``[query, class]``; certain where the visitor has said the class.
         alone: class of each image looked at by itself.
-        layers: assignments after each layer, ``[layer, query, class]``, if the method has layers.
+        together: probabilities where all are looked at together; the answer itself, unless its method looks at each by itself.
+        layers: assignments after each layer that lead to ``together``, ``[layer, query, class]``, if its method has layers.
         corrected: class of each image that the visitor has labelled.
         truth: class by folder or feature file where that is known, else −1.
     """
@@ -199,6 +200,7 @@ class Outcome:
     class_names: tuple[str, ...]
     probabilities: Float[Tensor, "query class"]
     alone: Int[Tensor, " query"]
+    together: Float[Tensor, "query class"]
     layers: Float[Tensor, "layer query class"] | None
     corrected: dict[int, int]
     truth: NDArray[np.int64]
@@ -219,9 +221,14 @@ class Outcome:
         return self.probabilities.amax(1)
 
     @property
+    def one_by_one(self) -> bool:
+        """Whether the answer is that of a method which looks at each image by itself."""
+        return not method_info(self.method).transductive
+
+    @property
     def changed(self) -> list[int]:
         """Images whose class is another one when they are looked at together; those the visitor labelled are left out."""
-        other = (self.labels != self.alone).nonzero().squeeze(1).tolist()
+        other = (self.together.argmax(1) != self.alone).nonzero().squeeze(1).tolist()
         return [i for i in other if i not in self.corrected]
 
     def right(self, labels: Tensor) -> tuple[int, int]:
@@ -561,7 +568,11 @@ def _answer(data: _Prepared, items: Sequence[Item], given: dict[int, int], metho
     labels = np.concatenate([data.labels, np.array(list(corrected.values()), dtype=np.int64)])
     queries = data.query[torch.from_numpy(rest)]
     answer = label_features(support, labels, queries, data.class_names, text=data.text, method=method)
-    layers = _layers(answer.method, support, labels, queries, data)
+    joint, single = answer, not method_info(answer.method).transductive
+    if single:  # what looking together would say, to compare with
+        best = "unem-plus" if data.text is None else "unem-joint"
+        joint = label_features(support, labels, queries, data.class_names, text=data.text, method=best)
+    layers = _layers(joint.method, support, labels, queries, data)
 
     def whole(part: Tensor) -> Tensor:
         """With certain rows for the corrected images."""
@@ -572,26 +583,31 @@ def _answer(data: _Prepared, items: Sequence[Item], given: dict[int, int], metho
         return out
 
     alone = torch.empty(len(items), dtype=torch.int64)
-    alone[torch.from_numpy(rest)] = answer.alone
+    alone[torch.from_numpy(rest)] = answer.labels if single else answer.alone
     alone[mine] = torch.tensor(list(corrected.values()), dtype=torch.int64)
     return Outcome(
         list(items),
         data.class_names,
         whole(answer.probabilities.float()),
         alone,
+        whole(joint.probabilities.float()),
         None if layers is None else whole(layers.float()),
         corrected,
         data.truth,
         answer.method,
-        answer.reason,
-        answer.notes,
+        _for_page(answer.reason),
+        tuple(_for_page(note) for note in answer.notes),
         time.monotonic() - start,
     )
 
 
+def _for_page(sentence: str) -> str:
+    """Advice for the command line as advice for the page."""
+    return sentence.replace("--method ", "the method ").replace("; --effective-classes says otherwise", "")
+
+
 def _layers(method: str, support: Tensor, labels: Any, queries: Tensor, data: _Prepared) -> Tensor | None:
     """The same computation once more, keeping what each layer says; of very many layers, some."""
-    from unem.methods.base import method_info
     from unem.predicting.label import _made, _task
 
     if len(queries) > MOVING:

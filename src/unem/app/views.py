@@ -106,14 +106,13 @@ def summary(outcome: Outcome) -> str:
         (str(len(outcome)), "images labelled"),
         (f"{present} of {len(outcome.class_names)}", "classes found"),
         (str(doubtful), "less than 70 % sure"),
-        (str(len(outcome.changed)), "changed by looking together"),
+        (str(len(outcome.changed)), f"{'would change' if outcome.one_by_one else 'changed'} by looking together"),
     ]
     right, known = outcome.right(outcome.labels)
     if known:
-        before = outcome.right(outcome.alone)[0]
-        facts.append(
-            (f"{100 * right / known:.0f} %", f"right, of {known} known; {100 * before / known:.0f} % one by one")
-        )
+        other, how = (outcome.together.argmax(1), "together") if outcome.one_by_one else (outcome.alone, "one by one")
+        before = outcome.right(other)[0]
+        facts.append((f"{100 * right / known:.0f} %", f"right, of {known} known; {100 * before / known:.0f} % {how}"))
     if outcome.corrected:
         facts.append((str(len(outcome.corrected)), "labelled by you"))
     cells = "".join(f"<div><dt>{text(what)}</dt><dd>{text(number)}</dd></div>" for number, what in facts)
@@ -150,9 +149,10 @@ def _tile(outcome: Outcome, i: int, k: int, sure: float, mine: bool, changed: bo
     said = f"{item.name}: {name}, " + ("labelled by you" if mine else f"{100 * sure:.0f} % sure")
     mark, classes = "", ["u-tile"]
     if changed and not mine:
-        before = outcome.class_names[int(outcome.alone[i])]
-        said += f"; by itself {before}"
-        mark = f'<span class="u-was" aria-hidden="true">was {text(shown(before))}</span>'
+        single = outcome.one_by_one
+        other = outcome.class_names[int(outcome.together[i].argmax() if single else outcome.alone[i])]
+        said += f"; {'together' if single else 'by itself'} {other}"
+        mark = f'<span class="u-was" aria-hidden="true">{"or" if single else "was"} {text(shown(other))}</span>'
     classes += ["u-mine"] * mine + ["u-chosen"] * chosen
     return (
         f'<li><button type="button" class="{" ".join(classes)}" data-index="{i}" style="--c:{colour(k)}" aria-pressed="{str(chosen).lower()}" '
@@ -180,13 +180,16 @@ def chosen(outcome: Outcome, session: Session, index: int) -> str:
 
 def changes(outcome: Outcome) -> str:
     """One by one against together: how many changed and which, and the shares of the classes."""
-    changed, names = outcome.changed, outcome.class_names
+    changed, names, together = outcome.changed, outcome.class_names, outcome.together.argmax(1)
     total = len(outcome) - len(outcome.corrected)
     lead = (
         f"<p>Looked at one by one, each image gets the class whose examples are nearest. Looked at together, the images also learn from each other. "
-        f"<strong>{len(changed)} of {total}</strong> {'image' if total == 1 else 'images'} got another class.</p>"
+        f"<strong>{len(changed)} of {total}</strong> {'image' if total == 1 else 'images'} "
+        f"{'would get' if outcome.one_by_one else 'got'} another class.</p>"
     )
-    right, known = outcome.right(outcome.labels)
+    if outcome.one_by_one:
+        lead += f"<p>The answers are those of <code>{text(outcome.method)}</code>, one by one; choose unem-plus under “How” for the others.</p>"
+    right, known = outcome.right(together)
     if known:
         before = outcome.right(outcome.alone)[0]
         lead += f"<p>Of {known} whose class is known, <strong>{before}</strong> are right one by one and <strong>{right}</strong> together.</p>"
@@ -195,7 +198,7 @@ def changes(outcome: Outcome) -> str:
         f'<p class="u-empty">and {len(changed) - PER_PAGE} more, all in the CSV</p>' if len(changed) > PER_PAGE else ""
     )
     alone = Counter(outcome.alone.tolist())
-    joint = Counter(outcome.labels.tolist())
+    joint = Counter(together.tolist())
     order = sorted(range(len(names)), key=lambda k: (-joint[k], -alone[k], k))[:CLASSES_SHOWN]
     top = max([*alone.values(), *joint.values()])
     rows = "".join(
@@ -212,7 +215,7 @@ def changes(outcome: Outcome) -> str:
 
 
 def _change(outcome: Outcome, i: int) -> str:
-    before, after = int(outcome.alone[i]), int(outcome.labels[i])
+    before, after = int(outcome.alone[i]), int(outcome.together[i].argmax())
     mark = ""
     if outcome.truth[i] >= 0:
         now, then = outcome.truth[i] == after, outcome.truth[i] == before
@@ -220,7 +223,7 @@ def _change(outcome: Outcome, i: int) -> str:
     return (
         f'<li class="u-tile" style="--c:{colour(after)}"><span class="u-pic">{_picture(outcome.items[i], alt=outcome.items[i].name)}</span>'
         f'<span class="u-name"><s>{text(shown(outcome.class_names[before]))}</s> → {text(shown(outcome.class_names[after]))}</span>'
-        f'<span class="u-percent">{100 * float(outcome.confidence[i]):.0f} %{mark}</span></li>'
+        f'<span class="u-percent">{100 * float(outcome.together[i].amax()):.0f} %{mark}</span></li>'
     )
 
 
