@@ -20,7 +20,8 @@ SHAPES = ("circle", "cross", "hexagon", "pentagon", "square", "star", "triangle"
 PAINTS = ("#c8500a", "#117755", "#2a6fb0", "#aa3377", "#8a7300", "#5b4bb5")
 GROUNDS = ("#f4efe6", "#e8eef4", "#eef3ea", "#f3ebf0")
 DIGIT_SHOTS, DIGIT_QUERIES, DIGITS_PRESENT = 5, 60, 3
-SHAPE_SHOTS, SHAPE_QUERIES = 3, (0, 6, 14, 0, 12, 4, 8)
+SHAPE_SEED = 1  # of five draws the one whose gain from looking together is nearest to their mean
+SHAPE_SHOTS, SHAPE_QUERIES = 3, (0, 0, 18, 0, 16, 0, 10)
 
 
 def example(name: str) -> tuple[Side, Side]:
@@ -58,10 +59,10 @@ def _digit_side(data: FeatureSet, rows: Any) -> Side:
 
 
 def _shapes() -> tuple[Side, Side]:
-    """Three examples of each shape; the query has five of the seven."""
+    """Three examples of each shape; the query has three of the seven."""
     from PIL import Image
 
-    images = shape_images(tuple(SHAPE_SHOTS + n for n in SHAPE_QUERIES), seed=0)
+    images = shape_images(tuple(SHAPE_SHOTS + n for n in SHAPE_QUERIES), seed=SHAPE_SEED)
     sides = Side(), Side()
     for name, files in images.items():
         for i, content in enumerate(files):
