@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import app_data
 import unem
-from image_data import picture
+from image_data import picture, write_clip
 from unem.app.layers import assignments_by_layer
 from unem.app.session import Models, Session, Sessions, methods_for
 from unem.app.uploads import MB, Limits, class_folders, read_features, received, safe_name, unpack
@@ -269,6 +269,21 @@ def test_where_the_answer_is_one_by_one_looking_together_is_still_compared(model
     assert torch.equal(single.alone, single.labels)
     assert torch.equal(single.together, joint.probabilities)
     assert torch.allclose(single.layers[-1], joint.probabilities, atol=1e-5)
+
+
+def test_a_model_that_knows_texts_uses_the_names_of_the_classes(tmp_path):
+    write_clip(tmp_path / "clip")
+    clip = Models([str(tmp_path / "clip")])
+    assert clip.may_know_texts
+    assert not Models().may_know_texts
+    assert "unem-joint" in methods_for(text=True)
+    assert "unem-joint" not in methods_for()
+    session = Session(SMALL)
+    session.receive("support", "s.zip", app_data.shapes())
+    session.receive("query", "q.zip", app_data.shapes((3, 0, 0, 0, 3, 3, 0), seed=5))
+    outcome = session.label(clip, "auto", str(tmp_path / "clip"))
+    assert outcome.method == "unem-joint"
+    assert torch.allclose(outcome.layers[-1], outcome.probabilities, atol=1e-5)
 
 
 def test_unreadable_images_are_left_out_and_named():
