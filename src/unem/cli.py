@@ -52,7 +52,7 @@ app = typer.Typer(
 features_app = typer.Typer(help="Look at feature files.", no_args_is_help=True)
 app.add_typer(features_app, name="features")
 out, err = Console(), Console(stderr=True)
-TOPICS = ("datasets", "experiments", "export", "images", "predict", "pretrain")
+TOPICS = ("app", "datasets", "experiments", "export", "images", "predict", "pretrain")
 
 
 def main() -> None:

@@ -1,0 +1,130 @@
+"""What becomes of uploads that are far too large: 2 GB sent to ``unem app`` past the page's own check, and what is left of them.
+
+    python benchmarks/app_uploads.py
+
+Starts the page with its usual limits, sends 2 GB with and without saying so, a zip bomb of 1 GB and a visitor who hangs up halfway, and
+prints the answers, the server's largest memory and the files in its temporary folder.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import suppress
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+GB = 10**9
+PIECE = bytes(1 << 20)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "unem.cli", "app", "--port", "0"]
+        environment = {**os.environ, "TMPDIR": folder, "NO_COLOR": "1"}
+        server = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+        try:
+            assert server.stdout is not None
+            found = re.search(r"http://([\d.]+):(\d+)", server.stdout.readline())
+            assert found is not None
+            place = found[1], int(found[2])
+            visit(place, server.pid, Path(folder))
+        finally:
+            server.terminate()
+            server.wait(30)
+        print(f"after the end: {len(list(Path(folder).iterdir()))} files or folders left")
+
+
+def visit(place: tuple[str, int], pid: int, folder: Path) -> None:
+    token = begin(place)
+    before = memory(pid)
+    for what, body, length in (
+        ("2 GB, declared", zeros(2 * GB), 2 * GB),
+        ("2 GB, undeclared", zeros(2 * GB), None),
+        ("a bomb of 1 GB", iter([bomb()]), None),
+        ("100 MB of nothing", zeros(GB // 10), GB // 10),
+    ):
+        start = time.monotonic()
+        answer = send(place, token, body, length)
+        print(f"{what}: {answer}  [{time.monotonic() - start:.1f} s; {left(folder)}]")
+    hang_up(place, token)
+    time.sleep(1)
+    print(f"hung up halfway: [{left(folder)}]")
+    print(f"memory: {before:.0f} MB before, {memory(pid):.0f} MB at most")
+
+
+def begin(place: tuple[str, int]) -> str:
+    """A visitor, as the page makes one: its first event returns the token."""
+    address, page = f"http://{place[0]}:{place[1]}", "benchmark"
+    with urlopen(f"{address}/config") as answer:
+        events = json.load(answer)["dependencies"]
+    first = next(e["id"] for e in events if e["targets"] and e["targets"][0][1] == "load")
+    wanted = json.dumps({"data": [], "fn_index": first, "session_hash": page}).encode()
+    urlopen(Request(f"{address}/gradio_api/queue/join", wanted, {"Content-Type": "application/json"})).close()
+    with urlopen(f"{address}/gradio_api/queue/data?session_hash={page}") as events_coming:
+        for line in events_coming:
+            message = json.loads(line[6:]) if line.startswith(b"data: ") else {}
+            if message.get("msg") == "process_completed":
+                return str(message["output"]["data"][1])
+    raise RuntimeError("the page did not begin")
+
+
+def send(place: tuple[str, int], token: str, body: Iterator[bytes], length: int | None) -> str:
+    connection = HTTPConnection(*place, timeout=120)
+    headers = {"X-Unem-Session": token, "X-Unem-Name": "large.zip"}
+    if length is not None:
+        headers["Content-Length"] = str(length)
+    with suppress(BrokenPipeError, ConnectionResetError):  # the server answers before it has all
+        connection.request("POST", "/unem/files/support", body, headers, encode_chunked=length is None)
+    try:
+        answer = connection.getresponse()
+        return f"{answer.status} {answer.read().decode()}"
+    except OSError as error:
+        return f"hung up ({error})"
+
+
+def zeros(size: int) -> Iterator[bytes]:
+    for start in range(0, size, len(PIECE)):
+        yield PIECE[: min(len(PIECE), size - start)]
+
+
+def bomb() -> bytes:
+    file = io.BytesIO()
+    with (
+        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("cat/1.png", "w", force_zip64=True) as member,
+    ):
+        for piece in zeros(GB):
+            member.write(piece)
+    return file.getvalue()
+
+
+def hang_up(place: tuple[str, int], token: str) -> None:
+    with socket.create_connection(place) as connection:
+        head = f"POST /unem/files/support HTTP/1.1\r\nHost: {place[0]}\r\nX-Unem-Session: {token}\r\nX-Unem-Name: half.zip\r\nContent-Length: 100000000\r\n\r\n"
+        connection.sendall(head.encode() + PIECE * 50)
+
+
+def memory(pid: int) -> float:
+    """The largest resident memory of a process so far, in MB."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(found[1]) / 1000 if found else float("nan")
+
+
+def left(folder: Path) -> str:
+    files = [f for f in folder.rglob("*") if f.is_file()]
+    return f"{len(files)} files left"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""Command for the web page: ``app``."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+
+from unem.cli import Device, _check_device, _command, app, out
+from unem.errors import InputError
+
+__all__: list[str] = []
+
+
+@app.command(
+    name="app",
+    epilog="Example:  unem app\n\nWith CLIP to choose as well:  unem app --backbone auto --backbone openai/clip-vit-base-patch32",
+)
+@_command
+def app_command(
+    port: Annotated[int, typer.Option(help="Where it listens; 0: any that is free.", min=0, max=65535)] = 7860,
+    host: Annotated[
+        str, typer.Option(help="Who may see it: this computer alone, or, with 0.0.0.0, everybody who can reach it.")
+    ] = "127.0.0.1",
+    backbone: Annotated[
+        list[str] | None,
+        typer.Option(help="A backbone to offer; repeatable.  [default: auto]", show_default=False),
+    ] = None,
+    max_upload_mb: Annotated[
+        int, typer.Option(help="Megabytes that may be sent, for examples and batch each.", min=1)
+    ] = 200,
+    max_images: Annotated[
+        int, typer.Option(help="Images that may be sent, for examples and batch each.", min=2)
+    ] = 2000,
+    max_megapixels: Annotated[float, typer.Option(help="Pixels of one image, in millions.", min=0.001)] = 50,
+    device: Device = "cpu",
+) -> None:
+    """A web page: drop images, see them labelled, correct some, label again.
+
+    Images are kept in memory while the page is open, and nowhere else.
+    """
+    from unem.app.uploads import Limits
+
+    if find_spec("gradio") is None:
+        raise InputError("the web page needs gradio: pip install 'unem[app]'")
+    from unem.app.server import LOOPBACK, serve
+
+    def ready(address: str) -> None:
+        out.print(f"the page is at [bold]{address}[/]  (Ctrl-C ends it)", highlight=False, soft_wrap=True)
+        if host not in LOOPBACK:
+            out.print("[yellow]note:[/] everybody who can reach this computer can see it; there is no password")
+
+    limits = Limits.of(max_upload_mb, max_images, max_megapixels)
+    serve(
+        host=host,
+        port=port,
+        backbones=tuple(backbone or ["auto"]),
+        device=_check_device(device),
+        limits=limits,
+        ready=ready,
+    )
