@@ -38,6 +38,7 @@ def files(tmp_path_factory) -> Path:
     np.savez(folder / "clip.npz", **common, text_features=text)
     unem.Schedule(class_balance=(1.0, 2.0), temperature=(1.0, 1.0), law="gaussian").save(folder / "schedule.json")
     photographs(folder / "photos", classes=5, images=12)
+    photographs(folder / "few", classes=3, images=2)
     photographs(folder / "data" / "oxford_pets", classes=3, images=2)
     shutil.copytree(folder / "photos" / "kind_0", folder / "new")
     return folder
@@ -69,6 +70,7 @@ def test_code_runs(page, files, tmp_path, monkeypatch):
     """Block by block, in one folder and one namespace, Python and commands alike. (The README's commands are examples: they are parsed.)"""
     shutil.copytree(files, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     command_line()  # imports the topics
     namespace = {"__name__": "page"}
     monkeypatch.setitem(sys.modules, "page", type(sys)("page"))  # dataclasses look their module up

@@ -21,6 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import unem
+from unem.checking import Checked
 
 EXPECTED = {
     "check_methods_subset_invariance": "rows are classified together: a batch of one row is another question than one of many",
@@ -68,7 +69,7 @@ def test_both_ways_say_the_same_and_what_the_method_says(digits):
     later = unem.TransductiveClassifier().fit(X[:40], y[:40])
     np.testing.assert_array_equal(fitted.label_distributions_[40:], later.predict_proba(X[40:]))
     task = unem.Task(X[:40], y[:40], X[40:])
-    direct = unem.choose(task).create().predict(task).probabilities
+    direct = Checked(unem.choose(task).create()).predict(task).probabilities
     np.testing.assert_allclose(later.predict_proba(X[40:]), direct.numpy(), atol=1e-12)
     assert later.score(X[40:], y[40:]) == (direct.argmax(-1).numpy() == y[40:]).mean()
 

@@ -109,18 +109,22 @@ def test_the_real_backbone_through_the_command(photos):
     assert "9 images" in done.output
 
 
-def test_auto_looks_at_images_singly_where_all_classes_are_there():
+def test_auto_asks_the_labelled_images():
     torch.manual_seed(1)
-    labels = torch.arange(60) % 20
-    make = lambda y: 6 * torch.eye(32)[y] + torch.randn(len(y), 32)  # noqa: E731
-    names = [str(k) for k in range(20)]
-    support = make(labels)
-    many, few = make(torch.arange(200) % 20), make(torch.arange(200) % 4)
-    assert label_features(support, labels, many, names).method == "baseline"
-    assert label_features(support, labels, few, names).method == "unem-plus"
-    assert label_features(support, labels, many, names, method="unem-plus").method == "unem-plus"
-    assert label_features(support, labels, few, names, effective_classes=20).method == "baseline"
-    assert label_features(support, labels, many, names, effective_classes=4).method == "unem-plus"
+    labels, names = torch.arange(40) % 8, [str(k) for k in range(8)]
+    centres, scenes = torch.randn(8, 24), 2 * torch.randn(3, 24)
+    make = lambda y, s: centres[y] + scenes[s] + 0.3 * torch.randn(len(y), 24)  # noqa: E731
+    scene = lambda n: torch.randint(3, (n,))  # noqa: E731
+    many, few = torch.arange(400) % 8, torch.arange(100) % 2
+    misled = label_features(make(labels, scene(40)), labels, make(many, scene(400)), names)
+    assert misled.method == "baseline"
+    assert misled.held_out.jointly < misled.held_out.singly
+    assert "labelled images that were hidden in turn" in misled.reason
+    helped = label_features(make(labels, 0 * labels), labels, make(few, 0 * few), names)
+    assert helped.method == "unem-plus"
+    assert helped.held_out.samples >= 10
+    told = label_features(make(labels, scene(40)), labels, make(many, scene(400)), names, method="unem-plus")
+    assert (told.method, told.held_out) == ("unem-plus", None)
 
 
 def test_alone_is_the_nearest_mean():
@@ -237,7 +241,7 @@ def test_files_of_the_support_are_noticed_in_the_query(photos):
 
 
 def test_support_from_a_csv(photos):
-    rows = [f"few/{c}/{i}.png,{c}" for c in COLOURS for i in range(3)] + ["few/sky/0.png,"]
+    rows = [f"few/{c}/{i}.png,{c}" for c in COLOURS for i in range(3)] + ["few/unknown.png,"]
     (photos / "few.csv").write_text("path,label\n" + "\n".join(rows))
     found = support_images(photos / "few.csv")
     assert (len(found), found.class_names) == (9, tuple(sorted(COLOURS)))
