@@ -358,7 +358,8 @@ def test_killed_and_started_again(tmp_path, clip_folder):
     output, parts = tmp_path / "f.safetensors", tmp_path / "f.safetensors.parts"
     options = ["--backbone", clip_folder, "--shard-size", 2, "--batch-size", 2, "-q", "-o"]
     command = [sys.executable, "-c", "from unem.cli import main; main()", "extract", photos, *options, output]
-    process = subprocess.Popen([str(c) for c in command])
+    one = {**os.environ, "OMP_NUM_THREADS": "1"}  # as here: sums are rounded by how threads share them
+    process = subprocess.Popen([str(c) for c in command], env=one)
     until = time.time() + 60
     while len(list(parts.glob("0*.safetensors"))) < 5 and time.time() < until and process.poll() is None:
         time.sleep(0.002)
