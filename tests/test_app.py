@@ -246,7 +246,7 @@ def test_a_correction_is_support(models):
     session.show_example("digits")
     session.label(models)
     session.correct(7, "3")
-    outcome = session.label(models)
+    outcome = session.label(models, method="unem-plus")
     support, query = session.support.table, session.query.table
     rest = torch.arange(60) != 7
     task = unem.Task(

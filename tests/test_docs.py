@@ -99,7 +99,7 @@ def test_commands_are_understood(page):
             elif words[0] == "make":
                 assert re.search(rf"(?m)^{words[1]}:", (ROOT / "Makefile").read_text(encoding="utf-8")), line
             else:
-                assert words[0] in ("pip", "ray"), line
+                assert words[0] in ("pip", "python3", "ray"), line
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -119,7 +119,7 @@ def test_auto_asks_the_labelled_images():
     misled = label_features(make(labels, scene(40)), labels, make(many, scene(400)), names)
     assert misled.method == "baseline"
     assert misled.held_out.jointly < misled.held_out.singly
-    assert "labelled images that were hidden in turn" in misled.reason
+    assert "were hidden in turn: looking at all images together finds" in misled.reason
     helped = label_features(make(labels, 0 * labels), labels, make(few, 0 * few), names)
     assert helped.method == "unem-plus"
     assert helped.held_out.samples >= 10
@@ -249,6 +249,21 @@ def test_support_from_a_csv(photos):
     assert answer.counts() == labelled(photos).counts()
     with pytest.raises(InputError, match="one folder per class"):
         support_images(photos / "few" / "sky")
+    (photos / "paths.csv").write_text("path\nmany/0.png\n")
+    assert query_images(photos / "paths.csv").paths == ("many/0.png",)
+
+
+def test_nothing_of_the_support_is_lost_in_silence(photos):
+    (photos / "few" / "mango").mkdir()
+    with pytest.raises(InputError, match=r"support: the folder 'mango' of .* holds no images"):
+        support_images(photos / "few")
+    (photos / "few" / "mango").rmdir()
+    (photos / "few" / "loose.png").write_bytes((photos / "few" / "sky" / "0.png").read_bytes())
+    with pytest.raises(InputError, match=r"support: 1 image lies outside the class folders of .*loose.png"):
+        support_images(photos / "few")
+
+
+def test_where_a_csv_may_lie(photos):
     assert query_images(photos / "few" / "sky" / "0.png").paths == ("0.png",)
 
 
@@ -587,7 +602,7 @@ def test_without_pillow_there_is_a_hint(photos, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *a: None if name == "PIL" else find(name, *a))
     done = CliRunner().invoke(app, ["predict", "--support", str(photos / "few"), "--query", str(photos / "many")])
     assert done.exit_code == 2
-    assert "unem[images]" in done.output
+    assert ".[images]" in done.output
 
 
 def test_a_run_that_is_stopped_goes_on(tmp_path):

@@ -164,5 +164,5 @@ def test_without_ray_a_hint(folder, tmp_path):
         f"RayEngine({str(folder)!r})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert "pip install 'unem[ray]'" in done.stderr
+    assert "pip install '.[ray]'" in done.stderr
     assert unem.InputError.__name__ in done.stderr

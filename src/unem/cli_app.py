@@ -43,7 +43,7 @@ def app_command(
     from unem.app.uploads import Limits
 
     if find_spec("gradio") is None:
-        raise InputError("the web page needs gradio: pip install 'unem[app]'")
+        raise InputError("the web page needs gradio: pip install '.[app]' in a clone of unem")
     from unem.app.server import LOOPBACK, serve
 
     def ready(address: str) -> None:

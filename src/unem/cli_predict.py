@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-SHOWN = 3  # files of a list on the screen; the others are in the JSON output
+SHOWN = 10  # files of a list on the screen
 
 
 @app.command(
@@ -130,6 +130,8 @@ def predict(
         writer_for(output)
         check_writable(output)
     if contact_sheet is not None:
+        if contact_sheet.suffix.lower() not in (".html", ".htm"):
+            raise InputError(f"--contact-sheet: expected a name that ends in .html, got {str(contact_sheet)!r}")
         check_writable(contact_sheet)
     if support is None and classes is None:
         raise InputError("--support, --classes: labelled images or names of the classes are needed, got neither")
@@ -172,12 +174,15 @@ def predict(
     _write(found, output, contact_sheet, copy_to, all_probabilities, doubtful_below, quiet)
     if not quiet:
         _summary(found, doubtful_below, output)
+        for what, where in (("contact sheet", contact_sheet), ("copies", copy_to)):
+            if where is not None:
+                err.print(f"{what}: {where}", highlight=False, soft_wrap=True)
     _report(found)
 
 
 def _check_pillow() -> None:
     if importlib.util.find_spec("PIL") is None:
-        raise InputError("images: reading them needs Pillow: pip install 'unem[images]'")
+        raise InputError("images: reading them needs Pillow: pip install '.[images]' in a clone of unem")
 
 
 def _write(
@@ -234,7 +239,7 @@ def _summary(found: Labelling, below: float, output: str) -> None:
         highlight=False,
     )
     changed = int((answer.labels != answer.alone).sum())
-    how = "nearest mean" if found.support is not None else "nearest text"
+    how = "nearest mean (simpleshot)" if found.support is not None else "nearest text"
     screen.print(f"{answer.method}: {escape(answer.reason)}", highlight=False, soft_wrap=True)
     screen.print(f"{changed} labels differ from the {how}'s, which looks at each image alone", highlight=False)
     if output != "-":
@@ -262,4 +267,6 @@ def _list(what: str, files: Sequence[Failure]) -> None:
     for file in files[:SHOWN]:
         err.print(f"  {file.path!r} {file.reason}", markup=False, highlight=False, soft_wrap=True)
     if len(files) > SHOWN:
-        err.print(f"  … and {len(files) - SHOWN} more, all in the .json output", highlight=False)
+        err.print(
+            f"  … and {len(files) - SHOWN} more; all are on the contact sheet and in a .json table", highlight=False
+        )

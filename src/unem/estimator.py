@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
-from unem.checking import Checked
+from unem.checking import Checked, HeldOut
 from unem.choosing import CHOOSABLE, choose
 from unem.errors import InputError
 from unem.methods.base import GEMMethod, Method, create, method_info
@@ -33,7 +33,8 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     Args:
         method: the name of a method (:func:`unem.list_methods`), or ``"auto"``: ``"unem-plus"``, the best of the library where
-            nobody knows how many classes are present, or ``"unem-joint"`` where ``text`` is given.
+            nobody knows how many classes are present, unless looking at rows one by one (``"baseline"``) finds labels that are hidden in turn
+            better (:mod:`unem.checking`, which classifies five times more); ``"unem-joint"`` where ``text`` is given.
         schedule: ``"auto"`` (chosen by :func:`unem.choosing.choose`, which says why in ``schedule_reason_``), the name of a preset, a
             file, or a schedule. Methods that work without one ignore ``"auto"``.
         options: more settings of the method, by name.
@@ -49,6 +50,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         n_iter_: layers of the schedule.
         schedule_: the schedule, if the method has one.
         schedule_reason_: why it was chosen.
+        held_out_: what the check of ``"auto"`` saw in ``fit``, if there were rows without a label.
         method_: the method.
         n_features_in_, feature_names_in_: as in scikit-learn.
 
@@ -106,8 +108,11 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self._prepare()
         shares = np.zeros((len(features), len(self.classes_)))
         shares[np.flatnonzero(known), self._support_labels] = 1.0
+        self.held_out_: HeldOut | None = None
         if not known.all():
             shares[~known] = self._probabilities(features[~known])
+            if isinstance(self.method_, Checked):
+                self.held_out_ = self.method_.decide(self._task(features[~known])).held_out
         self.label_distributions_ = shares
         self.transduction_ = self.classes_[shares.argmax(1)]
         return self

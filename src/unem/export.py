@@ -171,7 +171,7 @@ def export_onnx(learned: Learned, path: str | os.PathLike[str]) -> None:
     """An ONNX file of a schedule of the Gaussian law, with any number of samples, classes, queries and features.
 
     Inputs ``support``, ``support_classes`` and ``query`` as in :class:`Program`, output ``probabilities``, all float32. Needs ``onnx`` and ``onnxscript``
-    (``pip install 'unem[export]'``). The Dirichlet law needs ψ, which ONNX does not have.
+    (``pip install '.[export]' in a clone of unem``). The Dirichlet law needs ψ, which ONNX does not have.
     """
     schedule = _schedule(learned)
     if schedule.law != "gaussian":
@@ -183,7 +183,7 @@ def export_onnx(learned: Learned, path: str | os.PathLike[str]) -> None:
         import onnx
         import onnxscript  # noqa: F401  torch needs it
     except ImportError as error:
-        raise InputError(f"--format onnx needs {error.name}: pip install 'unem[export]'") from None
+        raise InputError(f"--format onnx needs {error.name}: pip install '.[export]' in a clone of unem") from None
     with torch.no_grad(), _quiet():
         made = torch.onnx.export(
             Program(schedule).eval(),

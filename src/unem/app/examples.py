@@ -20,7 +20,8 @@ SHAPES = ("circle", "cross", "hexagon", "pentagon", "square", "star", "triangle"
 PAINTS = ("#c8500a", "#117755", "#2a6fb0", "#aa3377", "#8a7300", "#5b4bb5")
 GROUNDS = ("#f4efe6", "#e8eef4", "#eef3ea", "#f3ebf0")
 DIGIT_SHOTS, DIGIT_QUERIES, DIGITS_PRESENT = 5, 60, 3
-SHAPE_SEED = 1  # of five draws the one whose gain from looking together is nearest to their mean
+# Single draws: of six each, with the automatic choice to look together, the one whose gain is nearest to the mean of the six.
+DIGIT_SEED, SHAPE_SEED = 5, 3
 SHAPE_SHOTS, SHAPE_QUERIES = 3, (0, 0, 18, 0, 16, 0, 10)
 
 
@@ -35,7 +36,7 @@ def example(name: str) -> tuple[Side, Side]:
 
 def _digits() -> tuple[Side, Side]:
     """Five examples of each digit; the query has three of the ten digits, as few-shot tasks have some of many classes."""
-    data, rng = digits(), np.random.default_rng(0)
+    data, rng = digits(), np.random.default_rng(DIGIT_SEED)
     labels = data.labels.numpy()
     support = np.concatenate([rng.choice(np.flatnonzero(labels == k), DIGIT_SHOTS, replace=False) for k in range(10)])
     present = rng.choice(10, DIGITS_PRESENT, replace=False)

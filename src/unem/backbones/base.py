@@ -169,7 +169,7 @@ def register(
     example: str,
     text: bool = False,
     packages: Sequence[str] = (),
-    install: str = "pip install 'unem[images]'",
+    install: str = "pip install '.[images]' in a clone of unem",
 ) -> Callable[[Callable[..., Backbone]], Callable[..., Backbone]]:
     """Add a kind of backbone; the factory gets what follows ``prefix:`` in a name, its docstring's first line is the summary."""
 

@@ -140,7 +140,7 @@ def _pyarrow() -> Any:
         import pyarrow.ipc
         import pyarrow.parquet
     except ImportError:
-        raise InputError("pyarrow is needed to read this: pip install 'unem[images]'") from None
+        raise InputError("pyarrow is needed to read this: pip install '.[images]' in a clone of unem") from None
     return pyarrow
 
 
@@ -276,7 +276,7 @@ def _download(entry: Dataset, folder: Path) -> None:
     try:
         from huggingface_hub import snapshot_download
     except ImportError:
-        raise InputError("huggingface_hub is needed to download: pip install 'unem[images]'") from None
+        raise InputError("huggingface_hub is needed to download: pip install '.[images]' in a clone of unem") from None
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -152,7 +152,7 @@ def _from_file(file: Path, entry: Dataset | None) -> Found:
     if file.suffix.lower() == ".json":
         return _with_catalogue_names(_coop(file, entry))
     if file.suffix.lower() in (".csv", ".tsv"):
-        return _with_catalogue_names(_one_csv(file, entry))
+        return _with_catalogue_names(_one_csv(file, entry, need_class=False))
     raise InputError(f"directory: {str(file)!r} is a file; a folder of images, a .json or a .csv was expected")
 
 
@@ -405,14 +405,15 @@ def _is_listing(file: Path) -> bool:
         return False
 
 
-def _columns(header: Sequence[str]) -> dict[str, int | None] | None:
-    """Which cell of a row is which; nothing when there is no path or no class."""
+def _columns(header: Sequence[str], *, need_class: bool = True) -> dict[str, int | None] | None:
+    """Which cell of a row is which; nothing when there is no path or, where that is needed, no class."""
     place = {key: next((header.index(n) for n in names if n in header), None) for key, names in COLUMNS.items()}
-    return None if place["path"] is None or place["label"] is place["class"] is None else place
+    classless = place["label"] is place["class"] is None
+    return None if place["path"] is None or (need_class and classless) else place
 
 
-def _one_csv(file: Path, entry: Dataset | None) -> Found:
-    return _from_rows("csv", file, file.parent, _rows(file), entry)
+def _one_csv(file: Path, entry: Dataset | None, *, need_class: bool = True) -> Found:
+    return _from_rows("csv", file, file.parent, _rows(file, need_class=need_class), entry)
 
 
 @dataclass(frozen=True)
@@ -423,12 +424,12 @@ class _Row:
     split: str | None
 
 
-def _rows(file: Path) -> list[_Row]:
+def _rows(file: Path, *, need_class: bool = True) -> list[_Row]:
     try:
         with open(file, encoding="utf-8-sig", newline="") as lines:
             reader = csv.reader(lines, strict=True, delimiter="\t" if file.suffix.lower() == ".tsv" else ",")
             header = [h.strip().lower() for h in next(reader, [])]
-            columns = _columns(header)
+            columns = _columns(header, need_class=need_class)
             if columns is None:
                 raise InputError(
                     f"{str(file)!r}: expected the columns path (or filename) and label (or class), got {some(header)}"
@@ -483,7 +484,7 @@ def _classes_of(rows: Sequence[_Row], source: Path) -> tuple[list[int], tuple[st
         numbers = [int(v) for v in labels]
         called = [r.label if r.name is None else r.name for r in rows]
         return numbers, _numbered(((n, str(c)) for n, c in zip(numbers, called, strict=True)), source)
-    names = [str(r.label if r.name is None else r.name) for r in rows]
+    names = [(r.label if r.name is None else r.name) or "" for r in rows]
     classes = tuple(sorted(set(names) - {""}))
     place = {"": UNLABELLED} | {n: i for i, n in enumerate(classes)}
     return [place[n] for n in names], classes

@@ -318,7 +318,7 @@ def _robust_reader() -> Callable[[Path], Any]:
         decode = importlib.import_module("unem.images.decode")
     except ImportError as error:
         raise InputError(
-            f"images: reading image files needs Pillow (pip install 'unem[images]'): {error}; a .npz of pixels does not"
+            f"images: reading image files needs Pillow (pip install '.[images]' in a clone of unem): {error}; a .npz of pixels does not"
         ) from error
     reader: Callable[[Path], Any] = decode.open_image
     return reader

@@ -115,9 +115,23 @@ def support_images(argument: str | os.PathLike[str]) -> ImageList:
             raise InputError(f"support: {os.fspath(argument)!r} has no rows with a label")
         return known
     _check_folder("support", path)
-    if not any("/" in file for file in image_files(path)):
+    files = image_files(path)
+    loose = [file for file in files if "/" not in file]
+    if len(loose) == len(files):
         raise InputError(
             f"support: {os.fspath(argument)!r} has no images in folders; expected one folder per class, or a .csv with path,label"
+        )
+    if loose:
+        count = "1 image lies" if len(loose) == 1 else f"{len(loose)} images lie"
+        raise InputError(
+            f"support: {count} outside the class folders of {os.fspath(argument)!r} ({loose[0]!r}); put each into the folder of its class "
+            "(or are --support and --query swapped?)"
+        )
+    used = {file.split("/", 1)[0] for file in files}
+    empty = [f.name for f in sorted(path.iterdir()) if f.is_dir() and f.name not in used and not f.name.startswith(".")]
+    if empty:
+        raise InputError(
+            f"support: the folder {empty[0]!r} of {os.fspath(argument)!r} holds no images; add some, or remove it"
         )
     return ImageList.from_class_folders(path)
 

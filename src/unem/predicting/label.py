@@ -282,8 +282,8 @@ def _alone(task: Task, inputs: str, support: Tensor | None, *rest: Any) -> Tenso
 
 def _told(seen: HeldOut) -> str:
     return (
-        f" (of {seen.samples} labelled images that were hidden in turn, {seen.jointly:.0f} % were found looking at all images together, "
-        f"{seen.singly:.0f} % one by one)"
+        f" ({seen.samples} labelled images of classes that seem to be present were hidden in turn: looking at all images together finds {seen.jointly:.0f} % of "
+        f"them again, one by one {seen.singly:.0f} %)"
     )
 
 

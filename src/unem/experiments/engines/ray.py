@@ -111,7 +111,7 @@ def _ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise InputError("engine: 'ray' needs the ray package: pip install 'unem[ray]'") from None
+        raise InputError("engine: 'ray' needs the ray package: pip install '.[ray]' in a clone of unem") from None
     return ray
 
 
