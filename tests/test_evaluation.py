@@ -90,7 +90,7 @@ def test_bad_input_is_named(test_images):
         unem.evaluate("paddle", test_images, PROTOCOL, tasks=0)
     with pytest.raises(InputError, match="batch_size"):
         unem.evaluate("paddle", test_images, PROTOCOL, tasks=1, batch_size=-1)
-    with pytest.raises(InputError, match="no method is called 'puddle'"):
+    with pytest.raises(InputError, match="no method is called 'puddle'; perhaps paddle"):
         unem.evaluate("puddle", test_images)
     with pytest.raises(InputError, match="has no setting 'speed'; its settings are: iterations"):
         unem.create("paddle", speed=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import inspect
 from collections.abc import Callable
@@ -146,7 +147,9 @@ def list_methods(pattern: str = "*") -> list[MethodInfo]:
 def method_info(name: str) -> MethodInfo:
     """The registry's entry of a method."""
     if name not in _registry:
-        raise InputError(f"method: no method is called {name!r}; there are {', '.join(sorted(_registry))}")
+        near = difflib.get_close_matches(name, _registry)
+        there = f"perhaps {' or '.join(near)}" if near else f"there are {', '.join(sorted(_registry))}"
+        raise InputError(f"method: no method is called {name!r}; {there} (`unem methods` lists them)")
     return _registry[name]
 
 
