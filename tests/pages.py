@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +48,6 @@ def blocks(page: str) -> list[Block]:
 @cache
 def command_line() -> Any:
     """The ``unem`` command with all its topics."""
-    for topic in unem.cli.TOPICS:
-        import_module(f"unem.cli_{topic}")
     return get_command(unem.cli.app)
 
 

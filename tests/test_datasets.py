@@ -17,7 +17,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-import unem.cli_datasets  # noqa: F401  its commands
 from unem import InputError
 from unem.cli import app
 from unem.datasets import catalogue, check, class_texts, dataset, export, find, get, list_datasets, prompts, read

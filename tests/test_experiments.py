@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import unem
-import unem.cli_experiments
+import unem.cli.experiments
 from experiment_data import QUICK, start, write_features
 from test_cli import run
 from unem.experiments import Cell, FeatureFolder, Images, ResultsStore, execute, expand, read_spec

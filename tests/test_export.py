@@ -243,7 +243,6 @@ def test_without_the_hub_s_package_folders_still_work(tmp_path, monkeypatch):
 def test_the_command(tmp_path):
     from typer.testing import CliRunner
 
-    import unem.cli_export  # noqa: F401
     from unem.cli import app
 
     runner = CliRunner()

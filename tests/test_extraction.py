@@ -21,7 +21,6 @@ from typer.testing import CliRunner
 pytest.importorskip("PIL", reason="Pillow is not installed: pip install 'unem[images]'")
 pytest.importorskip("transformers", reason="transformers is not installed: pip install 'unem[images]'")
 
-import unem.cli_images
 from image_data import picture, write_class_folders, write_clip
 from unem import FeatureSet
 from unem.backbones import create
@@ -30,8 +29,6 @@ from unem.errors import InputError
 from unem.extraction import extract, text_features
 from unem.extraction.pipeline import decoded
 from unem.images import ImageError, ImageList, images_of, open_image
-
-assert unem.cli_images  # its commands are registered
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ pytest.importorskip("PIL", reason="Pillow is not installed: pip install 'unem[im
 from PIL import Image
 from torch import nn
 
-import unem.cli_predict
+import unem.cli.predict
 from image_data import write_clip
 from unem.backbones import Backbone, Preprocessing, create
 from unem.cli import app
@@ -598,7 +598,7 @@ def test_the_command_writes_everything(photos, monkeypatch):
 
 
 def test_without_pillow_there_is_a_hint(photos, monkeypatch):
-    find = unem.cli_predict.importlib.util.find_spec
+    find = unem.cli.predict.importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *a: None if name == "PIL" else find(name, *a))
     done = CliRunner().invoke(app, ["predict", "--support", str(photos / "few"), "--query", str(photos / "many")])
     assert done.exit_code == 2

@@ -18,7 +18,6 @@ from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 from typer.testing import CliRunner
 
-import unem.cli_pretrain  # noqa: F401  its command
 from unem.cli import app
 from unem.errors import InputError
 from unem.images import images_of

@@ -7,12 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 import unem
 from experiment_data import start, write_features
+from ray_processes import descendants
 from test_experiments import MIXED, Here, lasting, plan
 from unem.experiments import FeatureFolder, ResultsStore, execute, expand, read_spec
 
@@ -44,33 +44,6 @@ def cluster():
     yield made
     ray.shutdown()
     made.shutdown()
-
-
-def parents():
-    found = {}
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            found[int(status.parent.name)] = int(status.read_text().rpartition(")")[2].split()[1])
-        except (OSError, ValueError):
-            continue
-    return found
-
-
-def workers_of_this_test():
-    """Processes that run our task, descendants of this one: another cluster on this machine is not ours."""
-    family = parents()
-    ours = []
-    for pid in family:
-        ancestor = pid
-        while ancestor > 1 and ancestor != os.getpid():
-            ancestor = family.get(ancestor, 0)
-        try:
-            busy = b"ray::_run_on_node" in Path(f"/proc/{pid}/cmdline").read_bytes()
-        except OSError:
-            continue
-        if ancestor == os.getpid() and busy:
-            ours.append(pid)
-    return ours
 
 
 MANY = (
@@ -105,7 +78,7 @@ def test_a_worker_killed_and_a_node_removed_lose_nothing(cluster, folder, tmp_pa
 
     def disturb(progress):
         if progress.done >= 8 and not killed:
-            killed.extend(workers_of_this_test()[:1])
+            killed.extend(descendants(b"ray::_run_on_node")[:1])
             for pid in killed:
                 os.kill(pid, signal.SIGKILL)
         if progress.done >= 20 and not removed:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ pytest.importorskip("transformers", reason="transformers is not installed: pip i
 from ray.cluster_utils import Cluster  # noqa: E402
 
 from image_data import write_class_folders, write_clip  # noqa: E402
-from test_ray import parents  # noqa: E402
+from ray_processes import descendants  # noqa: E402
 from unem.backbones import create  # noqa: E402
 from unem.errors import InputError  # noqa: E402
 from unem.extraction import extract  # noqa: E402
@@ -48,23 +47,6 @@ def shards_in(folder):
     return {f.name: f.read_bytes() for f in folder.glob("*.safetensors")}
 
 
-def actors_of_this_test():
-    """Processes of our actors, descendants of this one: another cluster on this machine is not ours."""
-    family = parents()
-    ours = []
-    for pid in family:
-        ancestor = pid
-        while ancestor > 1 and ancestor != os.getpid():
-            ancestor = family.get(ancestor, 0)
-        try:
-            actor = b"ray::_Worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
-        except OSError:
-            continue
-        if ancestor == os.getpid() and actor:
-            ours.append(pid)
-    return ours
-
-
 def test_shards_are_those_of_one_machine_though_a_worker_dies(cluster, clip, tmp_path):
     photos = write_class_folders(tmp_path / "photos", each=16, broken=2)
     (photos / "elm" / "dead.jpg").symlink_to(photos / "nowhere")
@@ -72,7 +54,7 @@ def test_shards_are_those_of_one_machine_though_a_worker_dies(cluster, clip, tmp
 
     def disturb(progress):
         if progress.done >= 8 and not killed:
-            killed.extend(actors_of_this_test()[:1])
+            killed.extend(descendants(b"ray::_Worker")[:1])
             for pid in killed:
                 os.kill(pid, signal.SIGKILL)
 

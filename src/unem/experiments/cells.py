@@ -22,20 +22,26 @@ __all__ = ["Cell", "Job", "Preparation", "code_version", "job_from_key", "job_na
 FORMAT = 1  # raise it when rows mean something else
 # What decides no row: faces, and what makes features (a row has their digest).
 NOT_COMPUTING = (
-    *(
-        "app",
-        "backbones",
-        "benchmark.py",
-        "checking.py",
-        "choosing.py",
-        "datasets",
-        "demo.py",
-        "estimator.py",
-        "experiments",
-        "export.py",
-        "extraction",
-    ),
-    *("images", "networks.py", "paper", "predicting", "presets", "pretraining.py", "report"),
+    "app",
+    "backbones",
+    "benchmark.py",
+    "checking.py",
+    "choosing.py",
+    "cli",
+    "datasets",
+    "demo.py",
+    "estimator.py",
+    "experiments",
+    "export.py",
+    "extraction",
+    "images",
+    "networks.py",
+    "paper",
+    "predicting",
+    "presets",
+    "pretraining.py",
+    "progress.py",
+    "report",
 )
 
 
@@ -46,7 +52,7 @@ def code_version() -> str:
     content = hashlib.sha256()
     for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".c")):
         first = path.relative_to(root).parts[0]
-        if first not in NOT_COMPUTING and not first.startswith("cli"):
+        if first not in NOT_COMPUTING:
             content.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
     return f"{__version__}+{content.hexdigest()[:10]}"
 

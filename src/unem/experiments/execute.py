@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from unem.errors import InputError
 from unem.experiments.cells import Cell, Job
 from unem.experiments.store import ResultsStore
+from unem.progress import Progress
 
 __all__ = ["Engine", "Execution", "Outcome", "Progress", "execute"]
 
@@ -41,18 +42,6 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None: ...
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Cells done, in all, and how many of them were there before; jobs that failed; seconds since the start."""
-
-    done: int
-    total: int
-    found: int
-    failed: int
-    seconds: float
-    news: str = ""
 
 
 @dataclass

@@ -23,6 +23,7 @@ from unem.extraction.texts import DEFAULT_PROMPTS, text_features
 from unem.features.store import FeatureSet
 from unem.images.decode import MAX_PIXELS
 from unem.images.listing import UNLABELLED, ImageList
+from unem.progress import Progress
 from unem.resources import images_per_batch
 
 __all__ = ["Extraction", "Failure", "Progress", "ShardEngine", "extract"]
@@ -36,26 +37,6 @@ class Failure:
 
     path: str
     reason: str
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far an extraction is; ``found`` images were there from an earlier run."""
-
-    done: int
-    total: int
-    found: int
-    failed: int
-    seconds: float
-
-    @property
-    def rate(self) -> float:
-        """Images per second, of those that were computed now."""
-        return (self.done - self.found) / self.seconds if self.seconds > 0 else 0.0
-
-    @property
-    def seconds_left(self) -> float:
-        return (self.total - self.done) / self.rate if self.rate else float("nan")
 
 
 class ShardEngine(Protocol):
@@ -89,7 +70,7 @@ class Extraction:
     rows: NDArray[np.int64]
     failures: tuple[Failure, ...]
     backbone: Mapping[str, Any] = field(default_factory=dict)
-    progress: Progress = Progress(0, 0, 0, 0, 0.0)
+    progress: Progress = field(default_factory=lambda: Progress(0, 0, 0, 0, 0.0))
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -14,19 +14,19 @@ from rich.markup import escape
 from rich.table import Table
 
 from unem._io import check_writable
-from unem.cli import (
+from unem.cli.common import (
     Device,
     MethodSettings,
     Quiet,
-    _check_device,
-    _command,
-    _parse_settings,
-    _progress,
     app,
+    check_device,
+    command,
     err,
     out,
+    parse_settings,
+    progress_bars,
 )
-from unem.cli_images import BackboneName, Precision
+from unem.cli.images import BackboneName, Precision
 from unem.errors import InputError
 from unem.extraction import Failure, Progress
 from unem.extraction.texts import check_prompts
@@ -45,7 +45,7 @@ SHOWN = 10  # files of a list on the screen
     "Names alone:  unem predict --classes names.txt --query photos --backbone openai/clip-vit-base-patch32 -o labels.csv\n\n"
     "Into folders:  unem predict --support few --query photos --copy-to sorted"
 )
-@_command
+@command
 def predict(
     query: Annotated[Path, typer.Option(help="Images to label: a folder, nested or not, or a CSV with a column path.")],
     support: Annotated[
@@ -142,9 +142,9 @@ def predict(
     few, many = None if support is None else support_images(support), query_images(query)
     names = None if classes is None else read_classes(classes)
     trusted = None if calibration is None else Calibration.load(calibration)
-    model = create(backbone, device=_check_device(device), precision=precision)
+    model = create(backbone, device=check_device(device), precision=precision)
     kept = None if no_cache else cache or default_cache()
-    with _progress(quiet, "{task.fields[rate]}") as bars:
+    with progress_bars(quiet, "{task.fields[rate]}") as bars:
         known: dict[str, Any] = {}
 
         def tell(what: str, now: Progress) -> None:
@@ -168,7 +168,7 @@ def predict(
             effective_classes=effective_classes,
             none_of_these=false_alarms if none_of_these else None,
             calibration=trusted,
-            options=_parse_settings(settings or []),
+            options=parse_settings(settings or []),
             device=device,
         )
     _write(found, output, contact_sheet, copy_to, all_probabilities, doubtful_below, quiet)
@@ -199,7 +199,7 @@ def _write(
         sys.stdout.write(found.to_csv(all_probabilities=all_probabilities))
     else:
         found.save(output, all_probabilities=all_probabilities)
-    with _progress(quiet) as bars:
+    with progress_bars(quiet) as bars:
         if sheet is not None:
             bar = bars.add_task("thumbnails", total=None)
             found.contact_sheet(

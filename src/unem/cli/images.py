@@ -14,7 +14,7 @@ from rich.table import Table
 
 from unem._io import check_writable, write_aside
 from unem.backbones.base import Backbone
-from unem.cli import AsJson, Device, Quiet, _check_device, _command, _emit_json, _progress, app, err, out
+from unem.cli.common import AsJson, Device, Quiet, app, check_device, command, emit_json, err, out, progress_bars
 from unem.errors import InputError
 from unem.extraction import Extraction, Failure, Progress, extract
 from unem.extraction.extract import SHARD, ShardEngine
@@ -36,14 +36,14 @@ BatchSize = Annotated[
 
 
 @app.command(epilog="Example:  unem backbones --json")
-@_command
+@command
 def backbones(as_json: AsJson = False) -> None:
     """Kinds of backbones, and which of them can be used here."""
     from unem.backbones import list_backbones
 
     kinds = list_backbones()
     if as_json:
-        _emit_json([_plain_kind(kind) for kind in kinds], "-")
+        emit_json([_plain_kind(kind) for kind in kinds], "-")
         return
     table = Table("kind", "texts", "here", "what it is", box=box.SIMPLE_HEAD)
     for kind in kinds:
@@ -66,7 +66,7 @@ def _plain_kind(kind: Any) -> dict[str, Any]:
     'CLIP:  unem extract photos --backbone openai/clip-vit-base-patch32 --prompt "a photo of a {}." -o photos.safetensors\n\n'
     "On a cluster:  unem extract photos -o photos.safetensors --engine ray --address auto",
 )
-@_command
+@command
 def extract_command(
     images: Annotated[
         str, typer.Argument(metavar="IMAGES", help="Folder with one folder per class (or SPLIT/CLASS), or a CSV.")
@@ -112,7 +112,7 @@ def extract_command(
     if address and engine != "ray":
         raise InputError("--address: goes with --engine ray")
     listed = images_of(images)
-    model = create(backbone, device="cpu" if engine == "ray" else _check_device(device), precision=precision)
+    model = create(backbone, device="cpu" if engine == "ray" else check_device(device), precision=precision)
     if prompt and not model.has_text:
         raise InputError(f"--prompt: {model.id!r} knows images only; texts need a vision-language model such as CLIP")
     if engine == "local":
@@ -131,7 +131,7 @@ def extract_command(
 
 def run_extraction(images: Any, backbone: Any, quiet: bool, **options: Any) -> Extraction:
     """``extract`` with a bar: images per second, time left, and how many could not be read."""
-    with _progress(quiet, "{task.fields[rate]}") as bars:
+    with progress_bars(quiet, "{task.fields[rate]}") as bars:
         bar = bars.add_task("images", total=len(images), rate="")
 
         def tell(now: Progress) -> None:

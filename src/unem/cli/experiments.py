@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from unem._io import check_writable, to_json, write_aside
-from unem.cli import Device, Quiet, _check_device, _command, _emit_json, _progress, app, err, out
+from unem.cli.common import Device, Quiet, app, check_device, command, emit_json, err, out, progress_bars
 from unem.errors import InputError
 from unem.experiments import FeatureFolder, LeftOut, Plan, Progress, ResultsStore, execute, expand, read_spec
 from unem.experiments.cells import Cell
@@ -51,7 +51,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be compu
     epilog="Example:  unem sweep sweep.toml --features features -o results\n\n"
     "On a cluster:  unem sweep sweep.toml --features features -o results --engine ray --address auto"
 )
-@_command
+@command
 def sweep(
     spec: Annotated[Path, typer.Argument(metavar="SPEC.toml", help="Blocks of cells; a list is swept.")],
     results: Results = Path("unem-results"),
@@ -102,14 +102,13 @@ def _execute(
     if all(cell.name in store for cell in cells):
         return Execution(found=len({cell.name for cell in cells}))  # no need to start workers
     # With Ray it is the nodes that need the device, not this machine.
-    made = _engine(engine, features, address, workers, device if engine == "ray" else _check_device(device))
+    made = _engine(engine, features, address, workers, device if engine == "ray" else check_device(device))
     try:
-        with _progress(quiet, "{task.fields[rate]}", "{task.fields[news]}") as progress:
+        with progress_bars(quiet, "{task.fields[rate]}", "{task.fields[news]}") as progress:
             bar = progress.add_task("cells", total=len(cells), rate="", news="")
 
             def tell(now: Progress) -> None:
-                computed = now.done - now.found
-                rate = f"{computed / now.seconds:.2g} cells/s" if computed and now.seconds else ""
+                rate = f"{now.rate:.2g} cells/s" if now.rate else ""
                 rate += f", {now.failed} failed" if now.failed else ""
                 progress.update(bar, completed=now.done, total=now.total, rate=rate, news=now.news)
 
@@ -203,7 +202,7 @@ Where = Annotated[
 
 
 @results_app.command("ls", epilog="Example:  unem results ls results --where method=unem-* --where shots=5")
-@_command
+@command
 def results_ls(results: ResultsFolder, where: Where = None) -> None:
     """List the rows: what was measured, and what came out."""
     store = ResultsStore(results, create=False)
@@ -226,16 +225,16 @@ def results_ls(results: ResultsFolder, where: Where = None) -> None:
 
 
 @results_app.command("show", epilog="Example:  unem results show results 3fa2")
-@_command
+@command
 def results_show(
     results: ResultsFolder, name: Annotated[str, typer.Argument(help="The row's name, or how it begins.")]
 ) -> None:
     """Print a row as JSON: what determines it, what came out, and how the run went."""
-    _emit_json(ResultsStore(results, create=False).find(name), "-")
+    emit_json(ResultsStore(results, create=False).find(name), "-")
 
 
 @results_app.command("export", epilog="Example:  unem results export results -o rows.csv --where features=clip-*")
-@_command
+@command
 def results_export(
     results: ResultsFolder,
     output: Annotated[
@@ -273,7 +272,7 @@ def _markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     epilog="Examples:  unem reproduce table1 --features features     unem reproduce all --features features --tasks 200\n\n"
     "Without the slow methods:  unem reproduce table1 --features features --methods '!alpha-*,!tim-*,!lr-ici'"
 )
-@_command
+@command
 def reproduce(
     name: Annotated[
         str | None, typer.Argument(metavar="RECIPE", help="A recipe, or 'all'; left out, they are listed.")
@@ -420,7 +419,7 @@ def _print_missing(plans: Iterable[Any]) -> None:
 
 
 @app.command(epilog="Example:  unem report results -o report.html --plots plots")
-@_command
+@command
 def report(
     results: ResultsFolder,
     output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file.")] = Path("report.html"),

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from unem.cli import Quiet, _command, app, out
+from unem.cli.common import Quiet, app, command, out
 from unem.errors import InputError
 
 __all__: list[str] = []
@@ -19,7 +19,7 @@ SUFFIXES = {"torch": ".pt2", "onnx": ".onnx", "folder": ""}
     epilog="Example:  unem export schedule.json --format onnx -o unem.onnx\n\n"
     "A folder with a model card, for the Hugging Face Hub:  unem export schedule.json --format folder -o my-schedule"
 )
-@_command
+@command
 def export(
     schedule: Annotated[str, typer.Argument(metavar="SCHEDULE.json", help="A learned schedule, or a preset's name.")],
     output: Annotated[

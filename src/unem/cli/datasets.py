@@ -10,7 +10,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from unem.cli import AsJson, Quiet, _command, _emit_json, _progress, app, err, out
+from unem.cli.common import AsJson, Quiet, app, command, emit_json, err, out, progress_bars
 from unem.datasets.catalogue import Dataset, dataset, list_datasets
 from unem.datasets.checks import CheckReport
 from unem.datasets.checks import check as check_folder
@@ -31,11 +31,11 @@ NameOption = Annotated[
 
 
 @datasets_app.command("list", epilog="Example:  unem datasets list --json")
-@_command
+@command
 def list_command(as_json: AsJson = False) -> None:
     """The paper's fourteen datasets, with classes, split sizes, and where they are on the Hub."""
     if as_json:
-        _emit_json([d.to_dict() for d in list_datasets()], "-")
+        emit_json([d.to_dict() for d in list_datasets()], "-")
         return
     table = Table("dataset", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("classes", "train", "val", "test"):
@@ -48,12 +48,12 @@ def list_command(as_json: AsJson = False) -> None:
 
 
 @datasets_app.command("show", epilog="Example:  unem datasets show eurosat")
-@_command
+@command
 def show_command(name: Name, as_json: AsJson = False) -> None:
     """All that is known of a dataset: classes, prompt, splits, layout, licence, where to get it."""
     entry = dataset(name)
     if as_json:
-        _emit_json(entry.to_dict(), "-")
+        emit_json(entry.to_dict(), "-")
         return
     table = Table(show_header=False, title=entry.title, box=box.SIMPLE, title_justify="left")
     for key, value in _facts(entry).items():
@@ -86,7 +86,7 @@ def _hub_text(entry: Dataset) -> str:
 
 
 @datasets_app.command("check", epilog="Example:  unem datasets check data/oxford_pets --name oxford-pets")
-@_command
+@command
 def check_command(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of images, or a split file.")],
     name: NameOption = None,
@@ -98,7 +98,7 @@ def check_command(
 
 def _show_report(report: CheckReport, as_json: bool) -> None:
     if as_json:
-        _emit_json(report.to_dict(), "-")
+        emit_json(report.to_dict(), "-")
     else:
         colour = "green" if report.ok else "red"
         splits = ", ".join(f"{s} {n:,}" for s, n in report.splits.items()) or "no splits"
@@ -114,7 +114,7 @@ def _show_report(report: CheckReport, as_json: bool) -> None:
 
 
 @datasets_app.command("get", epilog="Example:  unem datasets get eurosat data/eurosat")
-@_command
+@command
 def get_command(
     name: Name,
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for its images.")],
@@ -125,7 +125,7 @@ def get_command(
 
     Stopped and started again it goes on. Where the Hub has no copy, or cannot be reached, it says what to do by hand.
     """
-    with _progress(quiet) as progress:
+    with progress_bars(quiet) as progress:
         bar = progress.add_task("images", total=None)
         report = get_dataset(
             name, directory, progress=lambda done, total: progress.update(bar, completed=done, total=total)
@@ -134,7 +134,7 @@ def get_command(
 
 
 @datasets_app.command("export", epilog="Example:  unem datasets export saved_dataset data/mine")
-@_command
+@command
 def export_command(
     source: Annotated[Path, typer.Argument(metavar="SAVED", help="A folder of save_to_disk, or of parquet files.")],
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for images/ and index.csv.")],
@@ -146,7 +146,7 @@ def export_command(
     quiet: Quiet = False,
 ) -> None:
     """Write the images of a Hugging Face dataset as files, byte for byte, with an index of classes and splits."""
-    with _progress(quiet) as progress:
+    with progress_bars(quiet) as progress:
         bar = progress.add_task("images", total=None)
         images = export_folder(
             source,
@@ -156,7 +156,7 @@ def export_command(
             progress=lambda done, total: progress.update(bar, completed=done, total=total),
         )
     if as_json:
-        _emit_json({"directory": str(directory), "images": len(images), "classes": images.num_classes}, "-")
+        emit_json({"directory": str(directory), "images": len(images), "classes": images.num_classes}, "-")
     elif not quiet:
         out.print(
             f"{len(images)} images of {images.num_classes} classes in {directory}", highlight=False, soft_wrap=True

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from unem.cli import Device, _check_device, _command, app, out
+from unem.cli.common import Device, app, check_device, command, out
 from unem.errors import InputError
 
 __all__: list[str] = []
@@ -17,7 +17,7 @@ __all__: list[str] = []
     name="app",
     epilog="Example:  unem app\n\nWith CLIP to choose as well:  unem app --backbone auto --backbone openai/clip-vit-base-patch32",
 )
-@_command
+@command
 def app_command(
     port: Annotated[int, typer.Option(help="Where it listens; 0: any that is free.", min=0, max=65535)] = 7860,
     host: Annotated[
@@ -56,7 +56,7 @@ def app_command(
         host=host,
         port=port,
         backbones=tuple(backbone or ["auto"]),
-        device=_check_device(device),
+        device=check_device(device),
         limits=limits,
         ready=ready,
     )

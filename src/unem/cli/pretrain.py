@@ -11,7 +11,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn
 
 from unem._io import check_writable
-from unem.cli import Device, Quiet, Seed, _check_device, _command, _progress, app, err, out
+from unem.cli.common import Device, Quiet, Seed, app, check_device, command, err, out, progress_bars
 from unem.errors import InputError
 from unem.images import images_of
 from unem.images.tensors import ImageTensors, load_pixels, split_classes
@@ -37,7 +37,7 @@ NAMED = 5  # files that could not be read, by name
     "From class folders without splits, 12 base and 6 validation classes:  unem pretrain photos --split-classes 12,6,6 "
     "-o backbone.safetensors",
 )
-@_command
+@command
 def pretrain_command(
     images: Annotated[
         Path,
@@ -105,7 +105,7 @@ def pretrain_command(
         precision=precision,  # type: ignore[arg-type]  # checked there
         seed=seed,
     )
-    where = _check_device(device)
+    where = check_device(device)
     table = _read_images(images, size, quiet)
     if split_classes_:
         table = split_classes(table, *_three_numbers(split_classes_), seed=seed)
@@ -130,7 +130,7 @@ def pretrain_command(
 def _read_images(path: Path, size: int, quiet: bool) -> ImageTensors:
     if path.is_file():
         return ImageTensors.load(path)
-    with _progress(quiet) as progress:
+    with progress_bars(quiet) as progress:
         bar = progress.add_task("reading images", total=None)
         table = load_pixels(
             images_of(path),

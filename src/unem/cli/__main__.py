@@ -1,0 +1,5 @@
+"""``python -m unem.cli``."""
+
+from unem.cli import main
+
+main()
