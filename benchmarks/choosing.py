@@ -1,4 +1,4 @@
-"""How good the schedule is that ``unem.choosing`` chooses, beside the best shipped one in hindsight.
+"""How good the schedule is that ``unem.inference.auto`` chooses, beside the best shipped one in hindsight.
 
     python benchmarks/choosing.py DIR [--tasks 200] [--only dtd,cars] [-o results.json]
 
@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 import unem
-from unem.choosing import Choice, choose, rescaled
-from unem.drawing import TaskSource
+from unem.data.source import TaskSource
 from unem.evaluation.metrics import interval95
+from unem.inference.auto import Choice, choose, rescaled
 
 SEED = 8
 BATCH = 10

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from unem.backbones import create
-from unem.extraction import extract
-from unem.extraction.pipeline import cores, decoded
-from unem.images import images_of
-from unem.resources import images_per_batch
+from unem.core.memory import images_per_batch
+from unem.vision.backbones import create
+from unem.vision.extraction import extract
+from unem.vision.extraction.pipeline import cores, decoded
+from unem.vision.images import images_of
 
 
 def timed(action: Callable[[], Any]) -> tuple[float, float]:

@@ -26,9 +26,9 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from unem.backbones import Backbone, Preprocessing, create
-from unem.extraction import extract
-from unem.images import ImageList
+from unem.vision.backbones import Backbone, Preprocessing, create
+from unem.vision.extraction import extract
+from unem.vision.images import ImageList
 
 __all__ = ["MeanColours", "write_hostile"]
 

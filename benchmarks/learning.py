@@ -13,7 +13,7 @@ import itertools
 import time
 
 import unem
-from unem.classmodels import by_name
+from unem.core.laws import by_name
 from unem.evaluation.metrics import interval95
 
 BALANCES = {
@@ -80,7 +80,7 @@ def _grids(law: str, scale: float) -> dict[str, list[dict[str, float]]]:
 
 def _start_scale(law: str, features: unem.FeatureSet) -> float:
     """What learning starts from too: the spread within classes for Gaussians, 30 for similarities."""
-    from unem.training import initial_schedule
+    from unem.learning.trainer import initial_schedule
 
     config = unem.TrainingConfig.default(law)
     return initial_schedule(by_name(law), features, unem.Protocol(), config).feature_scale

@@ -22,9 +22,9 @@ from pathlib import Path
 import torch
 
 import unem
-from unem.drawing import TaskSource
+from unem.data.source import TaskSource
 from unem.evaluation.metrics import interval95
-from unem.family_training import FAMILIES
+from unem.learning.family_training import FAMILIES
 
 PRESETS = Path(__file__).parents[1] / "src" / "unem" / "presets" / "families"
 

@@ -24,10 +24,10 @@ import torch
 from torch import Tensor
 
 import unem
-from unem.backbones import create
 from unem.evaluation.metrics import interval95
-from unem.images import ImageList
-from unem.predicting import Answer, image_features, label_features, label_images, query_images
+from unem.inference import Answer, image_features, label_features, label_images, query_images
+from unem.vision.backbones import create
+from unem.vision.images import ImageList
 
 METHODS = (
     ("prototypes", "auto"),

@@ -18,8 +18,8 @@ from torch import Tensor
 
 import unem
 from learning import pools
-from unem.drawing import TaskSource
-from unem.family_training import default_method
+from unem.data.source import TaskSource
+from unem.learning.family_training import default_method
 
 SEED, ALARMS, STRANGER_TASKS = 7, 0.05, 300
 COLUMNS = (
@@ -50,7 +50,7 @@ def _row(name: str, features: unem.FeatureSet, arguments: argparse.Namespace) ->
     tuning = unem.Validation(support, validation, cache=arguments.cache)
     method = tuning.ready(name, protocol, support.num_classes, arguments.device).method
 
-    def assessed(query: unem.FeatureSet | None) -> tuple[unem.Calibration, unem.trust.Assessment]:
+    def assessed(query: unem.FeatureSet | None) -> tuple[unem.Calibration, unem.evaluation.calibration.Assessment]:
         found = unem.calibrate(method, support, protocol, query=query, tasks=arguments.calibration_tasks, **common)
         trust = unem.assess(method, found, support, protocol, query=test, tasks=arguments.tasks, seed=SEED, **common)
         return found, trust

@@ -24,11 +24,11 @@ from matplotlib.ticker import NullLocator
 from torch import Tensor
 
 import unem
-from unem.classmodels.plus import _graph, _nearest
-from unem.classmodels.views import VIEWS
-from unem.drawing import TaskSource
-from unem.family import candidates, graph_size, relative, summaries
-from unem.family_training import FAMILIES, generalised_cross_entropy
+from unem.core.laws.directions import _graph, _nearest
+from unem.core.laws.views import VIEWS
+from unem.data.source import TaskSource
+from unem.learning.family import candidates, graph_size, relative, summaries
+from unem.learning.family_training import FAMILIES, generalised_cross_entropy
 from unem.methods.plus import run
 
 IMAGES = Path(__file__).parent / "images"

@@ -22,10 +22,10 @@ import torch
 
 import unem
 from unem._io import write_json
-from unem.images import images_of
-from unem.images.tensors import ImageTensors, load_pixels, split_classes
-from unem.networks import NETWORKS, create
-from unem.pretraining import Pretrained, PretrainingConfig, PretrainingEpoch, features_of, pretrain, stored_size
+from unem.vision.images import images_of
+from unem.vision.images.tensors import ImageTensors, load_pixels, split_classes
+from unem.vision.networks import NETWORKS, create
+from unem.vision.pretraining import Pretrained, PretrainingConfig, PretrainingEpoch, features_of, pretrain, stored_size
 
 FASHION = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"]
 METHODS = ("prototypes", "simpleshot", "em-gaussian", "paddle")

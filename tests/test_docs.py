@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 import unem
 import unem.cli
-import unem.methods.base as registry
-from pages import PAGES, ROOT, blocks, command_line, parsed, words_of
+import unem.methods._registry as registry
+from helpers.pages import PAGES, ROOT, blocks, command_line, parsed, words_of
 from unem.experiments import read_spec
 
 DOCS = [page for page in PAGES if page.startswith("docs/")]
@@ -144,7 +144,7 @@ def test_pages_build_without_a_warning(tmp_path):
     assert "WARNING" not in done.stderr
     assert (tmp_path / "results" / "paper.html").is_file()
     page = (tmp_path / "api" / "core.html").read_text(encoding="utf-8")
-    assert 'id="unem.gem.gem"' in page
+    assert 'id="unem.core.em.gem"' in page
     assert ":class:" not in page
     fetched = re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(?:https?:)?//[^"]+', page)
     assert not fetched, "pages need nothing from elsewhere"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import unem
-from pages import PAGES, blocks
+from helpers.pages import PAGES, blocks
 
 README = PAGES["README.md"].read_text(encoding="utf-8")
 

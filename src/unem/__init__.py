@@ -15,28 +15,28 @@ Example:
 from typing import TYPE_CHECKING, Any
 
 from unem._version import __version__
-from unem.choosing import Choice, choose
-from unem.classmodels import ClassModel, Dirichlet, Gaussian, GaussianPlus
+from unem.core.em import Trace, gem
+from unem.core.graphs import GraphedMethod
+from unem.core.laws import ClassModel, Dirichlet, Gaussian, GaussianPlus
+from unem.core.schedule import Schedule
+from unem.core.task import Prediction, Task
+from unem.data import FeatureSet
+from unem.data.sampler import Protocol, Sampler
 from unem.errors import InputError, UnemWarning
 from unem.evaluation import Comparison, Evaluation, Tuned, Validation, compare, evaluate, tune
-from unem.export import from_pretrained, save_pretrained
-from unem.family import ScheduleFamily
-from unem.family_training import FamilyConfig, train_family
-from unem.features import FeatureSet
-from unem.gem import Trace, gem
-from unem.graphs import GraphedMethod
+from unem.evaluation.calibration import Calibrated, Calibration, assess, calibrate, strangeness
+from unem.inference.auto import Choice, choose
+from unem.inference.export import from_pretrained, save_pretrained
+from unem.inference.stream import Stream
+from unem.learning.family import ScheduleFamily
+from unem.learning.family_training import FamilyConfig, train_family
+from unem.learning.trainer import Epoch, TrainingConfig, train
+from unem.learning.unrolled import UNEM
 from unem.methods import GEMMethod, Method, create, list_methods, method_info, register
 from unem.presets import list_presets, load_family, load_schedule, preset
-from unem.sampling import Protocol, Sampler
-from unem.schedule import Schedule
-from unem.stream import Stream
-from unem.task import Prediction, Task
-from unem.training import Epoch, TrainingConfig, train
-from unem.trust import Calibrated, Calibration, assess, calibrate, strangeness
-from unem.unrolled import UNEM
 
 if TYPE_CHECKING:
-    from unem.estimator import TransductiveClassifier
+    from unem.inference.estimator import TransductiveClassifier
 
 __all__ = [
     "UNEM",
@@ -96,7 +96,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """The estimator needs scikit-learn, which is imported only when it is asked for."""
     if name == "TransductiveClassifier":
-        from unem.estimator import TransductiveClassifier
+        from unem.inference.estimator import TransductiveClassifier
 
         return TransductiveClassifier
     raise AttributeError(f"module 'unem' has no attribute {name!r}")

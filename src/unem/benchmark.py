@@ -44,20 +44,20 @@ from torch import Tensor
 
 from unem._io import write_aside
 from unem._version import __version__
-from unem.classmodels import ClassModel, by_name
-from unem.drawing import TaskSource
+from unem.core.em import gem
+from unem.core.graphs import GraphedMethod
+from unem.core.laws import ClassModel, by_name
+from unem.core.memory import PeakMemory
+from unem.core.numerics.backends import plain_torch
+from unem.core.schedule import Schedule
+from unem.core.task import Rows, Task
+from unem.data import FeatureSet
+from unem.data.sampler import Draw, Protocol
+from unem.data.source import TaskSource
 from unem.evaluation import evaluate
-from unem.features import FeatureSet
-from unem.gem import gem
-from unem.graphs import GraphedMethod
-from unem.methods.base import GEMMethod
-from unem.numerics.backends import plain_torch
-from unem.resources import PeakMemory
-from unem.sampling import Draw, Protocol
-from unem.schedule import Schedule
-from unem.task import Rows, Task
-from unem.training import TrainingConfig, train
-from unem.unrolled import LEARNABLE, UNEM
+from unem.learning.trainer import TrainingConfig, train
+from unem.learning.unrolled import LEARNABLE, UNEM
+from unem.methods._registry import GEMMethod
 
 __all__ = [
     "COLUMNS",

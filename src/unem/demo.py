@@ -11,11 +11,11 @@ import torch
 
 import unem
 from unem._io import write_aside
-from unem.classmodels import ClassModel
-from unem.drawing import TaskSource
+from unem.core.laws import ClassModel
+from unem.data.digits import digits
+from unem.data.features import FeatureSet
+from unem.data.source import TaskSource
 from unem.errors import InputError
-from unem.features.digits import digits
-from unem.features.store import FeatureSet
 from unem.report import DemoReport, ShownTask, render_demo
 
 __all__ = ["DemoResult", "run_demo"]

@@ -19,9 +19,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 import unem
 from unem._io import to_json, write_json
+from unem.data.features import SPLIT_SEPARATOR, FeatureSet
 from unem.errors import InputError, UnemWarning
 from unem.experiments.images import parse_classes
-from unem.features.store import SPLIT_SEPARATOR, FeatureSet
 from unem.methods import create_for
 
 __all__ = [

@@ -35,9 +35,9 @@ from unem.cli.common import (
     protocol_from,
     read_pools,
 )
+from unem.data.features import FeatureSet
 from unem.errors import InputError
 from unem.experiments.images import parse_classes
-from unem.features.store import FeatureSet
 from unem.methods import create_for
 
 __all__: list[str] = []

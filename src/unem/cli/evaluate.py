@@ -40,7 +40,7 @@ from unem.cli.common import (
     read_pools,
 )
 from unem.cli.tables import results_table, title_of
-from unem.trust import Assessment
+from unem.evaluation.calibration import Assessment
 
 __all__: list[str] = []
 

@@ -305,7 +305,7 @@ def reproduce(
 
     Files that are not the paper's may stand in; they are shown under their own names. What is missing is listed, with how to get it.
     """
-    from unem.paper import list_recipes, plan_recipe, recipe
+    from unem.experiments.paper import list_recipes, plan_recipe, recipe
 
     if name is None:
         _print_recipes()
@@ -332,7 +332,7 @@ def reproduce(
 
 
 def _print_recipes() -> None:
-    from unem.paper import citation, list_recipes
+    from unem.experiments.paper import citation, list_recipes
 
     table = Table("recipe", "what it is", box=box.SIMPLE_HEAD, pad_edge=False)
     for r in list_recipes():
@@ -342,7 +342,7 @@ def _print_recipes() -> None:
 
 
 def _print_recipe(planned: Any, store: ResultsStore) -> None:
-    from unem.paper import check_claims, depth_rows, entries, grid
+    from unem.experiments.paper import check_claims, depth_rows, entries, grid
 
     rows = [row for cell in planned.plan.cells if (row := store.get(cell.name))]
     out.print(f"\n[bold]{escape(planned.recipe.title)}[/]", highlight=False)
@@ -382,7 +382,7 @@ def _print_depth(rows: Sequence[Mapping[str, Any]]) -> None:
 
 def _place_text(found: Sequence[Any], best: float) -> str:
     """Ours, and the paper's with the difference; over several training seeds the mean and their range."""
-    from unem.paper.tables import mean_accuracy
+    from unem.experiments.paper.tables import mean_accuracy
 
     if not found:
         return ""

@@ -36,7 +36,7 @@ def export(
     A program takes support, support_classes (0 and 1, [sample, class]) and query, of any size, and gives the probabilities of the queries. The
     Dirichlet law takes a minute to record.
     """
-    from unem.export import export_onnx, export_torch, load_any, save_pretrained
+    from unem.inference.export import export_onnx, export_torch, load_any, save_pretrained
 
     if format not in SUFFIXES:
         raise InputError(f"--format: expected one of {', '.join(SUFFIXES)}, got {format!r}")

@@ -13,12 +13,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from unem._io import check_writable, write_aside
-from unem.backbones.base import Backbone
 from unem.cli.common import AsJson, Device, Quiet, app, check_device, command, emit_json, err, out, progress_bars
 from unem.errors import InputError
-from unem.extraction import Extraction, Failure, Progress, extract
-from unem.extraction.extract import SHARD, ShardEngine
-from unem.extraction.texts import check_prompts
+from unem.vision.backbones.base import Backbone
+from unem.vision.extraction import Extraction, Failure, Progress, extract
+from unem.vision.extraction.extract import SHARD, ShardEngine
+from unem.vision.extraction.texts import check_prompts
 
 __all__: list[str] = []
 
@@ -39,7 +39,7 @@ BatchSize = Annotated[
 @command
 def backbones(as_json: AsJson = False) -> None:
     """Kinds of backbones, and which of them can be used here."""
-    from unem.backbones import list_backbones
+    from unem.vision.backbones import list_backbones
 
     kinds = list_backbones()
     if as_json:
@@ -99,8 +99,8 @@ def extract_command(
     Files that cannot be read are listed and left out. Stop it at any moment, in any way: the same command does the rest, and the
     file comes out the same to the byte.
     """
-    from unem.backbones import create
-    from unem.images import images_of
+    from unem.vision.backbones import create
+    from unem.vision.images import images_of
 
     check_writable(output)
     if output.suffix != ".safetensors":
@@ -170,7 +170,7 @@ def _ray_engine(
 ) -> ShardEngine:
     if name != "ray":
         raise InputError(f"--engine: expected local or ray, got {name!r}")
-    from unem.extraction.ray import RayShards
+    from unem.vision.extraction.ray import RayShards
 
     return RayShards(
         backbone, precision=precision, batch_size=batch_size, address=address, workers=workers, device=device

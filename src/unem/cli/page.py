@@ -40,11 +40,11 @@ def app_command(
 
     Images are kept in memory while the page is open, and nowhere else.
     """
-    from unem.app.uploads import Limits
+    from unem.web.uploads import Limits
 
     if find_spec("gradio") is None:
         raise InputError("the web page needs gradio: pip install '.[app]' in a clone of unem")
-    from unem.app.server import LOOPBACK, serve
+    from unem.web.server import LOOPBACK, serve
 
     def ready(address: str) -> None:
         out.print(f"the page is at [bold]{address}[/]  (Ctrl-C ends it)", highlight=False, soft_wrap=True)

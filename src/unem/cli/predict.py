@@ -28,12 +28,12 @@ from unem.cli.common import (
 )
 from unem.cli.images import BackboneName, Precision
 from unem.errors import InputError
-from unem.extraction import Failure, Progress
-from unem.extraction.texts import check_prompts
-from unem.trust import Calibration
+from unem.evaluation.calibration import Calibration
+from unem.vision.extraction import Failure, Progress
+from unem.vision.extraction.texts import check_prompts
 
 if TYPE_CHECKING:
-    from unem.predicting import Labelling
+    from unem.inference import Labelling
 
 __all__: list[str] = []
 
@@ -122,9 +122,9 @@ def predict(
     second run computes those of new and changed files only.
     """
     _check_pillow()
-    from unem.backbones import create
-    from unem.predicting import default_cache, label_images, query_images, read_classes, support_images
-    from unem.predicting.labelling import writer_for
+    from unem.inference import default_cache, label_images, query_images, read_classes, support_images
+    from unem.inference.result import writer_for
+    from unem.vision.backbones import create
 
     if output != "-":
         writer_for(output)

@@ -14,7 +14,6 @@ import typer
 
 import unem
 from unem._io import check_writable, to_json
-from unem.classmodels import by_name
 from unem.cli.common import (
     Balance,
     Device,
@@ -40,11 +39,12 @@ from unem.cli.common import (
     read_pools,
 )
 from unem.cli.tables import schedule_table
+from unem.core.laws import by_name
+from unem.data.features import FeatureSet
 from unem.errors import InputError
 from unem.experiments.images import parse_classes
-from unem.family_training import FAMILIES
-from unem.features.store import FeatureSet
-from unem.training import variant
+from unem.learning.family_training import FAMILIES
+from unem.learning.trainer import variant
 
 __all__: list[str] = []
 

@@ -3,8 +3,8 @@
 from unem.evaluation.compare import Comparison, compare
 from unem.evaluation.evaluate import Evaluation, evaluate
 from unem.evaluation.metrics import expected_calibration_error, interval95
+from unem.evaluation.prepare import Validation
 from unem.evaluation.tune import Tuned, tune
-from unem.evaluation.validation import Validation
 
 __all__ = [
     "Comparison",

@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
+from unem.data.features import FeatureSet
+from unem.data.sampler import Protocol
 from unem.errors import InputError
 from unem.evaluation.evaluate import Evaluation, evaluate
 from unem.evaluation.metrics import interval95
-from unem.evaluation.validation import Ready, Validation, check_validation
-from unem.features.store import FeatureSet
-from unem.methods.base import Method
-from unem.sampling import Protocol
+from unem.evaluation.prepare import Ready, Validation, check_validation
+from unem.methods._registry import Method
 
 __all__ = ["COLUMNS", "FORMATS", "Comparison", "cells", "compare"]
 

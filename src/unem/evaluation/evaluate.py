@@ -13,15 +13,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from unem._version import __version__
-from unem.drawing import TaskSource
+from unem.core.graphs import GraphedMethod
+from unem.core.memory import PeakMemory, tasks_per_batch
+from unem.core.task import Prediction, Task
+from unem.data.features import FeatureSet
+from unem.data.sampler import Draw, Protocol
+from unem.data.source import TaskSource
 from unem.errors import InputError, warn_once
 from unem.evaluation.metrics import CalibrationBins, interval95
-from unem.features.store import FeatureSet
-from unem.graphs import GraphedMethod
-from unem.methods.base import Method, create_for
-from unem.resources import PeakMemory, tasks_per_batch
-from unem.sampling import Draw, Protocol
-from unem.task import Prediction, Task
+from unem.methods._registry import Method, create_for
 
 __all__ = ["Evaluation", "evaluate"]
 

@@ -15,12 +15,12 @@ import torch
 
 from unem._io import read_json, to_json, write_json
 from unem._version import __version__
+from unem.data.features import FeatureSet
+from unem.data.sampler import Protocol
 from unem.errors import InputError
 from unem.evaluation.evaluate import evaluate
-from unem.features.store import FeatureSet
-from unem.methods.base import create_for, method_info
-from unem.methods.grids import grid_points
-from unem.sampling import Protocol
+from unem.methods._grids import grid_points
+from unem.methods._registry import create_for, method_info
 
 __all__ = ["Tuned", "tune"]
 
@@ -77,7 +77,7 @@ def tune(
         method: name of a registered method without learned schedule (``unem.train`` tunes those).
         features: validation images; never those that are tested on.
         tasks: validation tasks, the same for every point and every method.
-        grid: settings to try; :func:`unem.methods.grids.grid_points` of the method when left out.
+        grid: settings to try; :func:`unem.methods._grids.grid_points` of the method when left out.
         cache: folder that keeps what was evaluated, so that nothing is computed twice.
         progress: called with (points done, points in all).
 

@@ -13,36 +13,14 @@ from typing import Any
 import unem
 from unem._io import plain
 from unem._version import __version__
+from unem.data.sampler import Protocol
 from unem.errors import InputError
 from unem.experiments.images import Images
-from unem.sampling import Protocol
 
 __all__ = ["Cell", "Job", "Preparation", "code_version", "job_from_key", "job_name"]
 
 FORMAT = 1  # raise it when rows mean something else
-# What decides no row: faces, and what makes features (a row has their digest).
-NOT_COMPUTING = (
-    "app",
-    "backbones",
-    "benchmark.py",
-    "checking.py",
-    "choosing.py",
-    "cli",
-    "datasets",
-    "demo.py",
-    "estimator.py",
-    "experiments",
-    "export.py",
-    "extraction",
-    "images",
-    "networks.py",
-    "paper",
-    "predicting",
-    "presets",
-    "pretraining.py",
-    "progress.py",
-    "report",
-)
+COMPUTING = ("core", "data", "learning", "methods", "evaluation")  # the folders that decide a result
 
 
 @lru_cache(1)
@@ -52,7 +30,7 @@ def code_version() -> str:
     content = hashlib.sha256()
     for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".c")):
         first = path.relative_to(root).parts[0]
-        if first not in NOT_COMPUTING:
+        if first in COMPUTING:
             content.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
     return f"{__version__}+{content.hexdigest()[:10]}"
 

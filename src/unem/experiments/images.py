@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from unem.drawing import TaskSource
+from unem.data.features import SPLIT_SEPARATOR, FeatureSet
+from unem.data.sampler import Protocol
+from unem.data.source import TaskSource
 from unem.errors import InputError
-from unem.features.store import SPLIT_SEPARATOR, FeatureSet
-from unem.methods.base import method_info
-from unem.sampling import Protocol
+from unem.methods._registry import method_info
 
 __all__ = ["FeatureFolder", "Images", "parse_classes", "usual_images"]
 

@@ -12,15 +12,15 @@ from typing import Any
 import torch
 
 from unem._version import __version__
+from unem.core.schedule import Schedule
+from unem.data.features import FeatureSet
 from unem.errors import InputError
 from unem.evaluation import Evaluation, Validation, evaluate
 from unem.experiments.cells import Cell, Job, Preparation, code_version
 from unem.experiments.images import Images
-from unem.family import ScheduleFamily
-from unem.family_training import FAMILIES
-from unem.features.store import FeatureSet
-from unem.methods.base import Method, create, create_for, method_info
-from unem.schedule import Schedule
+from unem.learning.family import ScheduleFamily
+from unem.learning.family_training import FAMILIES
+from unem.methods._registry import Method, create, create_for, method_info
 
 __all__ = ["run_job"]
 

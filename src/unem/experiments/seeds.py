@@ -8,8 +8,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from unem.core.schedule import Schedule
 from unem.errors import InputError
-from unem.schedule import Schedule
 
 __all__ = ["seed_file", "spread", "typical"]
 

@@ -12,14 +12,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from unem.data.sampler import Protocol
 from unem.errors import InputError
 from unem.experiments.cells import Cell, Preparation
 from unem.experiments.images import FeatureFolder, Images, check_tasks, usual_images
-from unem.family_training import FAMILIES, FamilyConfig
-from unem.methods.base import MethodInfo, create_for, list_methods, method_info
-from unem.methods.grids import grid_points
-from unem.sampling import Protocol
-from unem.training import TrainingConfig, variant
+from unem.learning.family_training import FAMILIES, FamilyConfig
+from unem.learning.trainer import TrainingConfig, variant
+from unem.methods._grids import grid_points
+from unem.methods._registry import MethodInfo, create_for, list_methods, method_info
 
 __all__ = ["LeftOut", "Plan", "Spec", "expand", "read_spec"]
 

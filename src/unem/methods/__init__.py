@@ -30,6 +30,15 @@ from unem.methods import (  # noqa: F401
     zero_shot_family,
     zlap,
 )
-from unem.methods.base import GEMMethod, Method, MethodInfo, create, create_for, list_methods, method_info, register
+from unem.methods._registry import (
+    GEMMethod,
+    Method,
+    MethodInfo,
+    create,
+    create_for,
+    list_methods,
+    method_info,
+    register,
+)
 
 __all__ = ["GEMMethod", "Method", "MethodInfo", "create", "create_for", "list_methods", "method_info", "register"]

@@ -11,10 +11,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 
+from unem.core.task import Inputs, Prediction, Task
 from unem.errors import InputError
-from unem.methods.base import register
-from unem.methods.neighbours import propagate, strongest
-from unem.methods.parts import (
+from unem.methods._common import (
     Adam,
     Settings,
     check_count,
@@ -28,8 +27,9 @@ from unem.methods.parts import (
     squared_distances,
     unit_length,
 )
+from unem.methods._graphs import propagate, strongest
+from unem.methods._registry import register
 from unem.methods.tim import entropy, log_mean
-from unem.task import Inputs, Prediction, Task
 
 
 @dataclass(frozen=True)

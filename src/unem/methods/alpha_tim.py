@@ -1,6 +1,6 @@
 """α-TIM."""
 
-from unem.methods.base import register
+from unem.methods._registry import register
 from unem.methods.tim import InformationMaximization
 
 

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from unem.methods.base import register
-from unem.methods.parts import (
+from unem.core.task import Inputs, Prediction, Task
+from unem.methods._common import (
     adam,
     check_count,
     check_positive,
@@ -18,7 +18,7 @@ from unem.methods.parts import (
     predicted,
     unit_length,
 )
-from unem.task import Inputs, Prediction, Task
+from unem.methods._registry import register
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from unem.methods.base import register
-from unem.methods.parts import check_positive, class_means, cosines, one_hot, predicted, support_mean, unit_length
-from unem.task import Inputs, Prediction, Task
+from unem.core.task import Inputs, Prediction, Task
+from unem.methods._common import check_positive, class_means, cosines, one_hot, predicted, support_mean, unit_length
+from unem.methods._registry import register
 
 
 @dataclass(frozen=True)

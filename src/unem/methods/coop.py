@@ -11,11 +11,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from unem.core.task import Inputs, Prediction, Task
 from unem.errors import InputError
-from unem.methods.base import register
-from unem.methods.image_text import real_support
-from unem.methods.parts import Settings, check_count, check_positive, in_parts, one_hot, predicted
-from unem.task import Inputs, Prediction, Task
+from unem.methods._common import Settings, check_count, check_positive, in_parts, one_hot, predicted
+from unem.methods._image_text import real_support
+from unem.methods._registry import register
 
 __all__ = ["CoOp", "PromptEncoder", "coop", "random_context"]
 
@@ -27,7 +27,7 @@ MOMENTUM, WEIGHT_DECAY, FIRST_RATE = 0.9, 5e-4, 1e-5
 class PromptEncoder(Protocol):
     """A text encoder that knows the names of K classes; its ``repr`` stands for it in result rows.
 
-    :class:`unem.methods.clip_prompts.ClipPromptEncoder` is CLIP's.
+    :class:`unem.methods._clip_prompts.ClipPromptEncoder` is CLIP's.
     """
 
     @property

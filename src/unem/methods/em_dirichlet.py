@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from unem.classmodels import Dirichlet
+from unem.core.laws import Dirichlet
+from unem.core.schedule import Schedule
+from unem.core.task import Task
 from unem.errors import InputError
-from unem.methods.base import GEMMethod, register
-from unem.schedule import Schedule
-from unem.task import Task
+from unem.methods._registry import GEMMethod, register
 
 _REFERENCE = "S. Martin et al., Transductive zero-shot and few-shot CLIP, CVPR 2024"
 

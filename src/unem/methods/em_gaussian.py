@@ -1,8 +1,8 @@
 """EM for a mixture of Gaussians with identity covariance."""
 
-from unem.classmodels import Gaussian
-from unem.methods.base import GEMMethod, register
-from unem.schedule import Schedule
+from unem.core.laws import Gaussian
+from unem.core.schedule import Schedule
+from unem.methods._registry import GEMMethod, register
 
 
 @register("em-gaussian", reference="A. P. Dempster et al., Maximum likelihood from incomplete data, JRSS B 1977")

@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-from unem.classmodels import Dirichlet, Gaussian
-from unem.methods.base import GEMMethod, register
-from unem.schedule import Schedule
+from unem.core.laws import Dirichlet, Gaussian
+from unem.core.schedule import Schedule
+from unem.methods._registry import GEMMethod, register
 
 _REFERENCE = "L. Zhou et al., UNEM: UNrolled Generalized EM for Transductive Few-Shot Learning, CVPR 2025"
 

@@ -8,10 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from unem.core.task import Inputs, Prediction, Task
 from unem.errors import InputError
-from unem.methods.base import register
-from unem.methods.neighbours import nearest, propagate, without_loops
-from unem.methods.parts import (
+from unem.methods._common import (
     Settings,
     check_positive,
     check_weight,
@@ -21,7 +20,8 @@ from unem.methods.parts import (
     predicted,
     unit_length,
 )
-from unem.task import Inputs, Prediction, Task
+from unem.methods._graphs import nearest, propagate, without_loops
+from unem.methods._registry import register
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from unem.core.task import Inputs, Prediction, Task
 from unem.errors import InputError
-from unem.methods.base import register
-from unem.methods.parts import check_count, class_means, predicted, squared_distances, support_mean, unit_length
-from unem.task import Inputs, Prediction, Task
+from unem.methods._common import check_count, class_means, predicted, squared_distances, support_mean, unit_length
+from unem.methods._registry import register
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,12 @@
 import os
 from typing import Literal
 
-from unem.classmodels import ClassModel, Dirichlet, Gaussian
+from unem.core.laws import ClassModel, Dirichlet, Gaussian
+from unem.core.schedule import Schedule
 from unem.errors import InputError
-from unem.methods.base import register
+from unem.learning.unrolled import UNEM
+from unem.methods._registry import register
 from unem.presets import load_schedule
-from unem.schedule import Schedule
-from unem.unrolled import UNEM
 
 _REFERENCE = "L. Zhou et al., UNEM: UNrolled Generalized EM for Transductive Few-Shot Learning, CVPR 2025"
 

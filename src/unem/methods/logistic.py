@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unem.methods.base import register
-from unem.methods.parts import (
+from unem.core.task import Inputs, Prediction, Task
+from unem.methods._common import (
     Settings,
     check_count,
     check_positive,
@@ -20,7 +20,7 @@ from unem.methods.parts import (
     predicted,
     unit_length,
 )
-from unem.task import Inputs, Prediction, Task
+from unem.methods._registry import register
 
 
 @dataclass(frozen=True)

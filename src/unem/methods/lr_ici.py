@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unem.methods.base import register
-from unem.methods.parts import check_count, check_positive, in_parts, is_sample, one_hot, predicted, unit_length
-from unem.task import Inputs, Prediction, Task
+from unem.core.task import Inputs, Prediction, Task
+from unem.methods._common import check_count, check_positive, in_parts, is_sample, one_hot, predicted, unit_length
+from unem.methods._registry import register
 
 SMALLEST_PENALTY = 1e-3
 """The last penalty of the path, as a part of the first."""

@@ -11,11 +11,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from unem.core.task import Task
 from unem.errors import InputError
-from unem.methods.base import register
-from unem.methods.image_text import ImageTextMethod, zero_shot_logits
-from unem.methods.parts import check_count, check_number
-from unem.task import Task
+from unem.methods._common import check_count, check_number
+from unem.methods._image_text import ImageTextMethod, zero_shot_logits
+from unem.methods._registry import register
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """PADDLE."""
 
-from unem.classmodels import Gaussian
-from unem.methods.base import GEMMethod, register
-from unem.schedule import Schedule
-from unem.transforms import scale_channels
+from unem.core.laws import Gaussian
+from unem.core.schedule import Schedule
+from unem.core.transforms import scale_channels
+from unem.methods._registry import GEMMethod, register
 
 
 @register("paddle", reference="S. Martin et al., Towards practical few-shot query sets, NeurIPS 2022")

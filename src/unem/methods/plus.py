@@ -11,15 +11,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unem.classmodels.plus import Carried, GaussianPlus, PlusStatistics, ViewStatistics
+from unem.core.em import iterate
+from unem.core.laws.directions import Carried, GaussianPlus, PlusStatistics, ViewStatistics
+from unem.core.schedule import Schedule
+from unem.core.task import PADDING, Inputs, Prediction, Task
 from unem.errors import InputError
-from unem.family import ScheduleFamily, candidates, relative, summaries
-from unem.gem import iterate
-from unem.methods.base import register
-from unem.methods.parts import in_parts, predicted
+from unem.learning.family import ScheduleFamily, candidates, relative, summaries
+from unem.methods._common import in_parts, predicted
+from unem.methods._registry import register
 from unem.presets import load_family
-from unem.schedule import Schedule
-from unem.task import PADDING, Inputs, Prediction, Task
 
 __all__ = ["FamilyMethod", "Remembered"]
 

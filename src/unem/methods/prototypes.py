@@ -1,8 +1,8 @@
 """Nearest class mean."""
 
-from unem.classmodels import Gaussian
-from unem.methods.base import GEMMethod, register
-from unem.schedule import Schedule
+from unem.core.laws import Gaussian
+from unem.core.schedule import Schedule
+from unem.methods._registry import GEMMethod, register
 
 
 @register(

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from unem.core.task import Inputs, Prediction, Task
 from unem.errors import InputError
-from unem.methods.base import register
-from unem.methods.parts import (
+from unem.methods._common import (
     check_count,
     check_positive,
     class_means,
@@ -20,7 +20,7 @@ from unem.methods.parts import (
     squared_distances,
     support_mean,
 )
-from unem.task import Inputs, Prediction, Task
+from unem.methods._registry import register
 
 MAX_SCALINGS = 1000
 

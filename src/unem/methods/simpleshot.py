@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from unem.classmodels import Gaussian
+from unem.core.em import gem
+from unem.core.laws import Gaussian
+from unem.core.schedule import Schedule
+from unem.core.task import Inputs, Prediction, Task
 from unem.errors import InputError
-from unem.gem import gem
-from unem.methods.base import register
-from unem.methods.parts import check_positive, is_sample, unit_length
-from unem.schedule import Schedule
-from unem.task import Inputs, Prediction, Task
+from unem.methods._common import check_positive, is_sample, unit_length
+from unem.methods._registry import register
 
 
 @dataclass(frozen=True, eq=False)

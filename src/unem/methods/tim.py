@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unem.methods.base import register
-from unem.methods.parts import (
+from unem.core.task import Inputs, Prediction, Task
+from unem.methods._common import (
     Adam,
     Settings,
     check_count,
@@ -22,7 +22,7 @@ from unem.methods.parts import (
     predicted,
     unit_length,
 )
-from unem.task import Inputs, Prediction, Task
+from unem.methods._registry import register
 
 _REFERENCE = "M. Boudiaf et al., Transductive information maximization for few-shot learning, NeurIPS 2020"
 

@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unem.methods.base import register
-from unem.methods.image_text import ImageTextMethod, real_support, zero_shot_logits
-from unem.methods.parts import check_count, check_number, one_hot
-from unem.task import Task
+from unem.core.task import Task
+from unem.methods._common import check_count, check_number, one_hot
+from unem.methods._image_text import ImageTextMethod, real_support, zero_shot_logits
+from unem.methods._registry import register
 
 _REFERENCE = "R. Zhang et al., Tip-Adapter: Training-free adaption of CLIP for few-shot classification, ECCV 2022"
 EPSILON = 1e-4  # of AdamW, as published: gradients of well-classified samples are tiny, and must not be blown up

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from unem.core.task import Inputs, Prediction, Task
 from unem.errors import InputError
-from unem.methods.base import register
-from unem.task import Inputs, Prediction, Task
+from unem.methods._registry import register
 
 
 @dataclass(frozen=True)

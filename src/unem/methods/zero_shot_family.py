@@ -11,13 +11,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unem.classmodels.base import ALL, ClassModel, Scale, Statistics
+from unem.core.laws.base import ALL, ClassModel, Scale, Statistics
+from unem.core.numerics.dirichlet import dirichlet_mle
+from unem.core.schedule import Schedule
+from unem.core.task import Inputs, Task
 from unem.errors import InputError
-from unem.methods.base import GEMMethod, register
+from unem.methods._registry import GEMMethod, register
 from unem.methods.em_dirichlet import BalanceRule
-from unem.numerics.dirichlet import dirichlet_mle
-from unem.schedule import Schedule
-from unem.task import Inputs, Task
 
 _REFERENCE = "S. Martin et al., Transductive zero-shot and few-shot CLIP, CVPR 2024"
 LOG_FLOOR = math.log(1e-15)

@@ -9,11 +9,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unem.methods.base import register
-from unem.methods.image_text import ImageTextMethod, real_support
-from unem.methods.neighbours import largest
-from unem.methods.parts import check_count, check_number, one_hot
-from unem.task import Task
+from unem.core.task import Task
+from unem.methods._common import check_count, check_number, one_hot
+from unem.methods._graphs import largest
+from unem.methods._image_text import ImageTextMethod, real_support
+from unem.methods._registry import register
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from unem.core.schedule import Schedule
 from unem.errors import InputError
-from unem.family import ScheduleFamily
-from unem.schedule import Schedule
+from unem.learning.family import ScheduleFamily
 
 __all__ = ["list_presets", "load_family", "load_schedule", "preset"]
 

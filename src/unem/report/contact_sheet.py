@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from unem._version import __version__
 from unem.errors import InputError
-from unem.extraction.pipeline import cores
-from unem.images.decode import ImageError, open_image
 from unem.methods import method_info
 from unem.report.html import template
 from unem.report.plots import COLOURS
+from unem.vision.extraction.pipeline import cores
+from unem.vision.images.decode import ImageError, open_image
 
 if TYPE_CHECKING:
-    from unem.predicting.labelling import Labelling
+    from unem.inference.result import Labelling
 
 __all__ = ["LIMIT", "render"]
 
@@ -42,7 +42,7 @@ def render(
         limit: the least sure images, this many; the page says so.
         doubtful_below: a label with a lower probability counts as doubtful.
     """
-    from unem.predicting.labelling import DOUBTFUL, readable
+    from unem.inference.result import DOUBTFUL, readable
 
     if limit < 1:
         raise InputError(f"limit: expected at least 1, got {limit}")

@@ -15,13 +15,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 from torch import Tensor
 
+from unem.core.em import Trace
+from unem.core.schedule import Schedule
+from unem.data.sampler import Protocol
 from unem.evaluation import Evaluation
 from unem.evaluation.metrics import interval95
-from unem.gem import Trace
 from unem.methods import method_info
 from unem.report.plots import COLOURS, figure_svg, proportions_figure, schedule_figure, training_figure
-from unem.sampling import Protocol
-from unem.schedule import Schedule
 
 __all__ = ["DemoReport", "ShownTask", "render_demo"]
 

@@ -17,9 +17,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
+from unem.core.em import Trace
+from unem.core.schedule import Schedule
 from unem.errors import InputError
-from unem.gem import Trace
-from unem.schedule import Schedule
 
 __all__ = [
     "COLOURS",

@@ -19,8 +19,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from unem._io import write_aside
+from unem.experiments.paper.claims import paired
 from unem.experiments.store import flat, in_order
-from unem.paper.claims import paired
 from unem.report.plots import COLOURS, figure_svg, finish, legend_below, styled
 
 __all__ = ["Plot", "all_plots", "confusion_plot"]

@@ -11,9 +11,9 @@ from markupsafe import Markup
 
 from unem._io import write_aside
 from unem.errors import InputError
+from unem.experiments.paper import Recipe, check_claims, citation, depth_rows, entries, grid, list_recipes
+from unem.experiments.paper.tables import Entry, Grid, mean_accuracy
 from unem.experiments.store import ResultsStore, flat
-from unem.paper import Recipe, check_claims, citation, depth_rows, entries, grid, list_recipes
-from unem.paper.tables import Entry, Grid, mean_accuracy
 from unem.report.html import template
 from unem.report.plots import COLOURS
 from unem.report.result_plots import Plot, all_plots, confusion_plot

@@ -12,10 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from unem.core.memory import SHARERS
 from unem.errors import InputError
 from unem.experiments.cells import Job
 from unem.experiments.execute import Outcome
-from unem.resources import SHARERS
 
 __all__ = ["LocalEngine"]
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
+from unem.data.features import FeatureSet
 from unem.errors import InputError
 from unem.experiments.cells import Job, job_from_key
 from unem.experiments.engines.worker import describe_error
 from unem.experiments.execute import Outcome
 from unem.experiments.images import CUT_AT_ONCE, LOADED_AT_ONCE, FeatureFolder, Images
 from unem.experiments.run import run_job
-from unem.features.store import FeatureSet
 
 __all__ = ["RayEngine"]
 

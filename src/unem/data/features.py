@@ -1,0 +1,421 @@
+"""FeatureSet: features, labels and what belongs to them, in memory and in files that hold no code."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from unem._io import sort_header, write_aside
+from unem.core.task import as_floating, check_finite
+from unem.errors import InputError
+
+__all__ = ["FeatureSet"]
+
+FORMAT = "unem-features/1"
+SPLIT_SEPARATOR = "+"
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureSet:
+    """Frozen features of labelled images.
+
+    Args:
+        features: one row per image; half precision is widened to float32.
+        labels: class of each image, in ``0 … K − 1``.
+        split: name of the split of each image (``"train"``, ``"val"``, ``"test"``), when there are splits.
+        class_names: K names.
+        text_features: text embedding of each class, ``[class, feature]``.
+        base_mean: mean feature of the classes the backbone was trained on.
+        class_ids: number of each class in the set this one was cut from.
+        kind: ``"embeddings"``, or ``"similarities"`` when the features are similarities already (the Dirichlet law's input).
+        metadata: anything worth keeping: dataset, backbone, licence.
+        name: used in result rows and messages.
+
+    Example:
+        >>> features = FeatureSet(torch.randn(6, 3), [0, 1, 0, 1, 0, 1], split=["val"] * 2 + ["test"] * 4)
+        >>> features.split("test")
+        FeatureSet('features/test', images=4, features=3, classes=2)
+    """
+
+    features: Float[Tensor, "image feature"]
+    labels: Int[Tensor, " image"]
+    split_names: NDArray[Any] | None = None
+    class_names: tuple[str, ...] | None = None
+    text_features: Float[Tensor, "class feature"] | None = None
+    base_mean: Float[Tensor, " feature"] | None = None
+    class_ids: tuple[int, ...] = ()
+    kind: Literal["embeddings", "similarities"] = "embeddings"
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    name: str = "features"
+
+    def __init__(
+        self,
+        features: Any,
+        labels: Any,
+        *,
+        split: Sequence[str] | NDArray[Any] | None = None,
+        class_names: Sequence[str] | None = None,
+        text_features: Any = None,
+        base_mean: Any = None,
+        class_ids: Sequence[int] | None = None,
+        kind: Literal["embeddings", "similarities"] = "embeddings",
+        metadata: Mapping[str, Any] | None = None,
+        name: str = "features",
+    ) -> None:
+        if kind not in ("embeddings", "similarities"):
+            raise InputError(f"kind: expected 'embeddings' or 'similarities', got {kind!r}")
+        table = as_floating(features, "features")
+        if table.ndim != 2 or 0 in table.shape:
+            raise InputError(
+                f"features: expected [image, feature] with at least one of each, got shape {tuple(table.shape)}"
+            )
+        check_finite(table, "features")
+        label = _check_labels(labels, len(table), class_names, text_features)
+        num_classes = max(int(label.max()) + 1, len(class_names) if class_names is not None else 0)
+        values: dict[str, Any] = {
+            "features": table.contiguous(),
+            "labels": label,
+            "split_names": _check_split(split, len(table)),
+            "class_names": None if class_names is None else tuple(str(c) for c in class_names),
+            "text_features": _check_optional(text_features, "text_features", (num_classes, table.shape[1]), kind),
+            "base_mean": _check_optional(base_mean, "base_mean", (table.shape[1],), kind),
+            "class_ids": _check_class_ids(class_ids, num_classes),
+            "kind": kind,
+            "metadata": dict(metadata or {}),
+            "name": name,
+        }
+        for key, value in values.items():
+            object.__setattr__(self, key, value)
+
+    def __repr__(self) -> str:
+        text = ", text" if self.text_features is not None else ""
+        return (
+            f"FeatureSet({self.name!r}, images={len(self)}, {'features' if self.kind == 'embeddings' else 'similarities'}="
+            f"{self.features.shape[1]}, classes={self.num_classes}{text})"
+        )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.class_ids)
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Names of the splits, in alphabetical order."""
+        return () if self.split_names is None else tuple(str(s) for s in np.unique(self.split_names))
+
+    @cached_property
+    def digest(self) -> str:
+        """Names the content: equal features, labels and texts have equal digests, whatever file they came from."""
+        content = hashlib.sha256(self.features.cpu().numpy().tobytes())
+        content.update(self.labels.cpu().numpy().tobytes())
+        if self.text_features is not None:
+            content.update(self.text_features.cpu().numpy().tobytes())
+        return content.hexdigest()[:16]
+
+    def split(self, name: str) -> FeatureSet:
+        """The images of one split (or of several: ``"train+val"``), with the classes that occur there numbered from 0."""
+        wanted = name.split(SPLIT_SEPARATOR)
+        if self.split_names is None:
+            raise InputError(f"split: {name!r} was asked for, but {self.name!r} has no splits")
+        unknown = [s for s in wanted if s not in self.splits]
+        if unknown:
+            raise InputError(f"split: {self.name!r} has no split {unknown[0]!r}, only {', '.join(self.splits)}")
+        rows = torch.as_tensor(np.isin(self.split_names, wanted).nonzero()[0])
+        return self._rows(rows, f"{self.name}/{name}")
+
+    def only_classes(self, classes: Sequence[int] | Tensor) -> FeatureSet:
+        """The images of some classes (their numbers here, 0 … K−1), which are numbered anew.
+
+        Example:
+            >>> FeatureSet(torch.eye(4), [0, 1, 2, 2]).only_classes([1, 2]).labels
+            tensor([0, 1, 1])
+        """
+        wanted = torch.as_tensor(classes, dtype=torch.int64)
+        rows = torch.isin(self.labels, wanted).nonzero().squeeze(1)
+        if len(rows) == 0:
+            raise InputError(f"classes: {self.name!r} has no image of the classes asked for")
+        return self._rows(rows, f"{self.name}[{len(wanted)} classes]")
+
+    def _rows(self, rows: Int[Tensor, " image"], name: str) -> FeatureSet:
+        """Some of the images, with the classes that occur among them numbered from 0."""
+        old = self.labels[rows].unique()
+        new = torch.full((self.num_classes,), -1, dtype=torch.int64)
+        new[old] = torch.arange(len(old))
+        table = self.features[rows]
+        if self.kind == "similarities" and table.shape[1] == self.num_classes:
+            table = table[:, old]  # one column per class: those of the classes that are left
+        return FeatureSet(
+            table,
+            new[self.labels[rows]],
+            split=None if self.split_names is None else self.split_names[rows.numpy()],
+            class_names=None if self.class_names is None else [self.class_names[i] for i in old.tolist()],
+            text_features=None if self.text_features is None else self.text_features[old],
+            base_mean=self.base_mean,
+            class_ids=[self.class_ids[i] for i in old.tolist()],
+            kind=self.kind,
+            metadata=self.metadata,
+            name=name,
+        )
+
+    def similarities(self) -> FeatureSet:
+        """The same images described by ``cos(image, text_k)``, raw: the Dirichlet law applies T_z and the softmax."""
+        if self.kind == "similarities":
+            return self
+        changed = replace_features(self, self.unit().features @ self.unit_text().T)
+        object.__setattr__(changed, "kind", "similarities")
+        return changed
+
+    def unit(self) -> FeatureSet:
+        """The same images with embeddings of unit length."""
+        if self.kind == "similarities":
+            raise InputError(f"{self.name!r} holds similarities; this needs the embeddings they were computed from")
+        return replace_features(self, torch.nn.functional.normalize(self.features, dim=-1))
+
+    def unit_text(self) -> Float[Tensor, "class feature"]:
+        """Embeddings of the class texts, of unit length."""
+        if self.text_features is None:
+            raise InputError(
+                f"{self.name!r} has no text_features, which the Dirichlet law and zero-shot classification need "
+                "(similarities of images to class texts); use a Gaussian method, or features of a vision-language model"
+            )
+        return torch.nn.functional.normalize(self.text_features.to(self.features), dim=-1)
+
+    def to(self, device: torch.device | str) -> FeatureSet:
+        """The same set with its feature table on a device."""
+        return (
+            self if self.features.device == torch.device(device) else replace_features(self, self.features.to(device))
+        )
+
+    def info(self) -> dict[str, Any]:
+        """What is in the set, as plain values."""
+        splits = {}
+        for name in self.splits:
+            counts = torch.bincount(self.labels[torch.as_tensor(self.split_names == name)])
+            counts = counts[counts > 0]
+            splits[name] = {
+                "images": int(counts.sum()),
+                "classes": len(counts),
+                "images_per_class": [int(counts.min()), int(counts.max())],
+            }
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "images": len(self),
+            "features": self.features.shape[1],
+            "classes": self.num_classes,
+            "mean_norm": round(float(self.features.norm(dim=1).mean()), 4),
+            "text_features": self.text_features is not None,
+            "base_mean": self.base_mean is not None,
+            "class_names": None if self.class_names is None else list(self.class_names),
+            "splits": splits,
+            "digest": self.digest,
+            "metadata": dict(self.metadata),
+        }
+
+    # -- files --------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the native safetensors file, whole or not at all.
+
+        Example:
+            >>> import tempfile
+            >>> path = os.path.join(tempfile.mkdtemp(), "digits.safetensors")
+            >>> FeatureSet(torch.eye(4), [0, 1, 2, 3]).save(path)
+            >>> FeatureSet.load(path)
+            FeatureSet('digits', images=4, features=4, classes=4)
+        """
+        if Path(path).suffix != ".safetensors":
+            raise InputError(f"path: expected a name that ends in .safetensors, got {os.fspath(path)!r}")
+        tensors: dict[str, Tensor] = {"features": self.features.cpu(), "labels": self.labels}
+        header: dict[str, Any] = {"kind": self.kind, "metadata": dict(self.metadata), "class_ids": list(self.class_ids)}
+        if self.split_names is not None:
+            codes = np.searchsorted(np.asarray(self.splits), self.split_names)
+            tensors["split"] = torch.as_tensor(codes.astype(np.int32))
+            header["splits"] = list(self.splits)
+        if self.class_names is not None:
+            header["class_names"] = list(self.class_names)
+        for key in ("text_features", "base_mean"):
+            if (value := getattr(self, key)) is not None:
+                tensors[key] = value.cpu().contiguous()
+        with write_aside(path) as aside:
+            try:
+                save_file(tensors, aside, metadata={"format": FORMAT, "unem": json.dumps(header)})
+                sort_header(aside)
+            except SafetensorError as error:
+                raise OSError(str(error)) from error
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], labels: str | os.PathLike[str] | None = None) -> FeatureSet:
+        """Read features from a file; the ending says how. No format that can run code is accepted.
+
+        * ``.safetensors``: the native file.
+        * ``.npz``: ``features``, ``labels`` and optionally ``split``, ``class_names``, ``text_features``, ``base_mean``.
+        * ``.npy``: a features array; its labels in another ``.npy``, given as ``labels`` or found as ``NAME_labels.npy``.
+        * ``.pt``, ``.pth``: a dict of tensors under the same names, loaded with ``weights_only=True``.
+        """
+        file = Path(path)
+        if not file.is_file():
+            raise InputError(
+                f"features: {os.fspath(path)!r} {'is a folder, not a file' if file.is_dir() else 'does not exist'}"
+            )
+        readers = {".safetensors": _read_native, ".npz": _read_npz, ".pt": _read_torch, ".pth": _read_torch}
+        if file.suffix == ".npy":
+            values = _read_npy(file, Path(labels) if labels else None)
+        elif file.suffix in readers:
+            values = readers[file.suffix](file)
+        else:
+            raise InputError(
+                f"features: {os.fspath(path)!r} has the ending {file.suffix!r}; expected .safetensors, .npz, .npy, .pt or .pth"
+            )
+        for key in ("features", "labels"):
+            if key not in values:
+                raise InputError(
+                    f"features: {os.fspath(path)!r} has no {key!r}, only {', '.join(sorted(values)) or 'nothing'}"
+                )
+        try:
+            return cls(**{"name": file.stem, **values})
+        except InputError as error:
+            raise InputError(f"{file.name}: {error}") from None
+        except TypeError as error:
+            raise InputError(f"{file.name}: has unknown entries ({error})") from None
+
+
+def replace_features(features: FeatureSet, table: Tensor) -> FeatureSet:
+    """The same set around another table, past the checks of ``__init__``."""
+    changed = object.__new__(FeatureSet)
+    for key in FeatureSet.__dataclass_fields__:
+        object.__setattr__(changed, key, table if key == "features" else getattr(features, key))
+    return changed
+
+
+_OPTIONAL = ("split", "class_names", "text_features", "base_mean")
+
+
+def _read_native(file: Path) -> dict[str, Any]:
+    try:
+        with safe_open(file, framework="pt") as stored:
+            metadata = stored.metadata() or {}
+            if metadata.get("format") != FORMAT:
+                raise InputError(
+                    f"features: {file.name!r} is a safetensors file but not of {FORMAT!r} (found {metadata.get('format')!r})"
+                )
+            values: dict[str, Any] = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"features: {file.name!r} is not a readable safetensors file ({error})") from error
+    try:
+        header: dict[str, Any] = json.loads(metadata["unem"])
+        if "split" in values:
+            values["split"] = np.asarray(header.pop("splits"))[values["split"].numpy()]
+        return values | header
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"features: {file.name!r} has a damaged header ({type(error).__name__}: {error})") from error
+
+
+def _read_npz(file: Path) -> dict[str, Any]:
+    if not zipfile.is_zipfile(file):
+        raise InputError(f"features: {file.name!r} is not a readable .npz (it is no archive, or was cut short)")
+    try:
+        with np.load(file, allow_pickle=False) as stored:
+            return {key: stored[key] for key in ("features", "labels", *_OPTIONAL) if key in stored.files}
+    except ValueError as error:
+        raise InputError(f"features: {file.name!r} is not a readable .npz without pickled objects") from error
+    except Exception as error:  # zipfile and zlib raise their own kinds on damaged archives
+        raise InputError(f"features: {file.name!r} is a damaged .npz ({error})") from error
+
+
+def _read_npy(file: Path, labels: Path | None) -> dict[str, Any]:
+    labels = labels or file.with_name(f"{file.stem}_labels.npy")
+    if not labels.is_file():
+        raise InputError(f"labels: {os.fspath(labels)!r} does not exist; a .npy of features needs a .npy of labels")
+    values = {}
+    for key, source in (("features", file), ("labels", labels)):
+        try:
+            values[key] = np.load(source, allow_pickle=False)
+        except (ValueError, OSError, EOFError) as error:
+            raise InputError(f"{key}: {source.name!r} is not a readable .npy without pickled objects") from error
+    return values
+
+
+def _read_torch(file: Path) -> dict[str, Any]:
+    try:
+        stored = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises many kinds, with advice that must not be followed
+        raise InputError(
+            f"features: {file.name!r} is not a torch file of plain tensors (it holds other objects, or is damaged)"
+        ) from error
+    if not isinstance(stored, Mapping):
+        raise InputError(
+            f"features: {file.name!r} holds a {type(stored).__name__}, expected a dict with features and labels"
+        )
+    return {key: stored[key] for key in ("features", "labels", *_OPTIONAL) if key in stored}
+
+
+def _check_labels(labels: Any, images: int, class_names: Sequence[str] | None, text_features: Any) -> Tensor:
+    try:
+        label = torch.as_tensor(labels)
+    except (TypeError, ValueError, RuntimeError) as error:
+        kind = getattr(labels, "dtype", type(labels).__name__)
+        raise InputError(
+            f"labels: expected integers 0 … K − 1, got {kind} (numpy.unique(labels, return_inverse=True) makes them from names)"
+        ) from error
+    if label.is_floating_point() or label.is_complex() or label.dtype == torch.bool:
+        raise InputError(f"labels: expected integer class indices, got {label.dtype}")
+    if label.shape != (images,):
+        raise InputError(f"labels: expected one per image, ({images},), got shape {tuple(label.shape)}")
+    label = label.long().cpu()
+    known = len(class_names) if class_names is not None else len(text_features) if text_features is not None else None
+    if int(label.min()) < 0 or (known is not None and int(label.max()) >= known):
+        bad = int(label.min()) if int(label.min()) < 0 else int(label.max())
+        counted = "" if known is None else f" ({known} {'class names' if class_names is not None else 'text features'})"
+        raise InputError(
+            f"labels: expected values in 0 … {'K − 1' if known is None else known - 1}{counted}, found {bad}"
+        )
+    return label
+
+
+def _check_class_ids(class_ids: Sequence[int] | None, num_classes: int) -> tuple[int, ...]:
+    if class_ids is None:
+        return tuple(range(num_classes))
+    ids = tuple(int(c) for c in class_ids)
+    if len(ids) != num_classes or len(set(ids)) != num_classes:
+        raise InputError(
+            f"class_ids: expected {num_classes} different numbers, one per class, got {len(ids)}: {ids[:8]}"
+        )
+    return ids
+
+
+def _check_split(split: Any, images: int) -> NDArray[Any] | None:
+    if split is None:
+        return None
+    names = np.asarray(split).astype(str)
+    if names.shape != (images,):
+        raise InputError(f"split: expected one name per image, ({images},), got shape {names.shape}")
+    return names
+
+
+def _check_optional(value: Any, name: str, shape: tuple[int, ...], kind: str) -> Tensor | None:
+    if value is None:
+        return None
+    tensor = as_floating(value, name)
+    if kind == "embeddings" and tuple(tensor.shape) != shape:
+        raise InputError(f"{name}: expected shape {shape}, got {tuple(tensor.shape)}")
+    check_finite(tensor, name)
+    return tensor

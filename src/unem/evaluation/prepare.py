@@ -1,0 +1,139 @@
+"""Make a method ready for a comparison: settings from its grid, or a schedule learned, on validation tasks alone."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from unem._io import write_json
+from unem.core.laws import by_name
+from unem.core.schedule import Schedule
+from unem.data.features import FeatureSet
+from unem.data.sampler import Protocol
+from unem.errors import InputError
+from unem.evaluation.tune import cache_file, cached, tune, what_determines
+from unem.learning.family import ScheduleFamily
+from unem.learning.family_training import FAMILIES, FamilyConfig, family_law, train_family
+from unem.learning.trainer import TrainingConfig, train
+from unem.methods._grids import grid_points
+from unem.methods._registry import Method, create, create_for, method_info
+
+__all__ = ["Ready", "Validation"]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A method that was tuned or learned, and what that took.
+
+    Attributes:
+        runs: validation tasks that were classified, over all points of the grid or all steps of learning.
+        seconds: the time that took.
+    """
+
+    method: Method
+    settings: dict[str, Any]
+    runs: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Images that settings are chosen on, never those that are tested on.
+
+    Args:
+        features: support (and query) images of the validation tasks.
+        query: query images, if elsewhere.
+        tasks: validation tasks for each point of a grid, the same for all methods; learning takes its own number.
+        query_classes: classes that may be present, if others than in the comparison.
+        cache: folder that keeps what was found, so that nothing is computed twice.
+        learning: settings of :class:`unem.TrainingConfig` (of :class:`unem.FamilyConfig` for the families) that are not its defaults.
+    """
+
+    features: FeatureSet
+    query: FeatureSet | None = None
+    tasks: int = 100
+    query_classes: tuple[int, ...] | None = None
+    seed: int = 0
+    cache: str | os.PathLike[str] | None = None
+    learning: Mapping[str, Any] = field(default_factory=dict)
+
+    def ready(self, name: str, protocol: Protocol, num_classes: int, device: torch.device | str = "cpu") -> Ready:
+        """The registered method for a protocol on ``num_classes`` classes, with the best settings there are.
+
+        Example:
+            >>> labels = torch.arange(10).repeat_interleave(40)
+            >>> features = FeatureSet(torch.eye(10)[labels] * 3 + torch.randn(400, 10), labels)
+            >>> Validation(features, tasks=5).ready("paddle", Protocol(queries=20), 10).runs
+            30
+        """
+        validation_protocol = replace(protocol, query_classes=self.query_classes or protocol.query_classes)
+        if method_info(name).learned:
+            return self._learned(name, validation_protocol, device)
+        untuned = create_for(name, protocol, num_classes)  # refuses what cannot be had before the work
+        if len(list(grid_points(name))) == 1:
+            return Ready(untuned, {}, 0, 0.0)
+        tuned = tune(
+            name,
+            self.features,
+            validation_protocol,
+            query=self.query,
+            tasks=self.tasks,
+            seed=self.seed,
+            device=device,
+            cache=self.cache,
+        )
+        method = create_for(name, protocol, num_classes, **tuned.settings)
+        return Ready(method, tuned.settings, len(tuned.trials) * tuned.tasks, tuned.seconds)
+
+    def _learned(self, name: str, protocol: Protocol, device: torch.device | str) -> Ready:
+        determined_by = what_determines(self.features, self.query, protocol, 0, self.seed) | {"learn": name}
+        determined_by |= {"learning": dict(self.learning)} if self.learning else {}
+        place = None if self.cache is None else cache_file(self.cache, determined_by)
+        found = cached(place)
+        if found is None:
+            began = time.perf_counter()
+            learn = self._family if name in FAMILIES else self._schedule
+            schedule, runs = learn(name, protocol, device)
+            found = {"schedule": schedule.to_dict(), "runs": runs, "seconds": time.perf_counter() - began}
+            if place is not None:
+                write_json(place, {**determined_by, **found})
+        kind = ScheduleFamily if name in FAMILIES else Schedule
+        method = create(name, schedule=kind.from_dict(found["schedule"]))
+        return Ready(method, {}, int(found["runs"]), float(found["seconds"]))
+
+    def _schedule(self, name: str, protocol: Protocol, device: torch.device | str) -> tuple[Schedule, int]:
+        law = by_name(name.removeprefix("unem-"))
+        config = TrainingConfig.default(law.name, **self.learning)
+        schedule = train(self.features, law, protocol, config, query=self.query, seed=self.seed, device=device)
+        if schedule.provenance["interrupted"]:
+            raise KeyboardInterrupt
+        return schedule, config.epochs * (config.tasks + config.validation_tasks)
+
+    def _family(self, name: str, protocol: Protocol, device: torch.device | str) -> tuple[ScheduleFamily, int]:
+        """Not told how many classes are present, nor how many queries there will be."""
+        family = train_family(
+            self.features,
+            family_law(name),
+            shots=protocol.shots,
+            query=self.query,
+            query_classes=protocol.query_classes,
+            config=FamilyConfig(**self.learning),
+            seed=self.seed,
+            device=device,
+        )
+        return family, int(family.provenance["runs"])
+
+
+def check_validation(validation: Validation, test: FeatureSet) -> None:
+    """Refuse to tune on the images that are tested on."""
+    same_images = (validation.query or validation.features).digest == test.digest
+    if same_images and validation.query_classes is None:
+        raise InputError(
+            f"validation: {test.name!r} are the images that are tested on; settings chosen there would look better than they "
+            "are. Give another split, or other query classes"
+        )

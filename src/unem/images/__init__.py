@@ -1,7 +1,0 @@
-"""Image files: what is in a folder, and their pixels."""
-
-from unem.images.decode import ImageError, open_image
-from unem.images.listing import ImageList
-from unem.images.sources import images_of
-
-__all__ = ["ImageError", "ImageList", "images_of", "open_image"]

@@ -1,0 +1,251 @@
+"""``extract``: from a list of image files to a table of features, and from there to a :class:`~unem.FeatureSet`."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unem.core.memory import images_per_batch
+from unem.data.features import FeatureSet
+from unem.errors import InputError
+from unem.progress import Progress
+from unem.vision.backbones.base import Backbone
+from unem.vision.extraction.pipeline import cores, encode_shards
+from unem.vision.extraction.shards import Shard, ShardResult, read_shard, shards_of, write_shard
+from unem.vision.extraction.texts import DEFAULT_PROMPTS, text_features
+from unem.vision.images.decode import MAX_PIXELS
+from unem.vision.images.listing import UNLABELLED, ImageList
+
+__all__ = ["Extraction", "Failure", "Progress", "ShardEngine", "extract"]
+
+SHARD = 512
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An image that has no features, and why."""
+
+    path: str
+    reason: str
+
+
+class ShardEngine(Protocol):
+    """Something that computes shards: here, or elsewhere."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What features depend on besides backbone and files: ``precision``, ``device`` (a GPU rounds otherwise), ``batch``."""
+        ...
+
+    def compute(self, images: ImageList, shards: Sequence[Shard]) -> Iterator[int | tuple[Shard, ShardResult]]:
+        """Results in any order; between them, how many images are done that belong to no result yet."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Extraction:
+    """Features of the images that could be read.
+
+    Args:
+        images: all that were asked for.
+        rows: which of them the rows of ``features`` are.
+        failures: the others, and why.
+        backbone: name and digest of what made the features.
+
+    ``read`` lists the images in the order of ``features``; that is how unlabelled images stay connected with their files.
+    """
+
+    images: ImageList
+    features: Float[Tensor, "image feature"]
+    rows: NDArray[np.int64]
+    failures: tuple[Failure, ...]
+    backbone: Mapping[str, Any] = field(default_factory=dict)
+    progress: Progress = field(default_factory=lambda: Progress(0, 0, 0, 0, 0.0))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def read(self) -> ImageList:
+        """The images that could be read, in the order of ``features``."""
+        return self.images.rows(self.rows)
+
+    def to_feature_set(
+        self,
+        *,
+        backbone: Backbone | None = None,
+        prompts: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        name: str | None = None,
+    ) -> FeatureSet:
+        """The labelled set; with a backbone that knows texts, also the text features of the classes.
+
+        Args:
+            prompts: with ``{}`` for the class name; of several, the mean of their unit embeddings.
+        """
+        read = self.read
+        unlabelled = int((read.labels == UNLABELLED).sum())
+        if unlabelled:
+            raise InputError(
+                f"images: {unlabelled} of {len(read)} have no class; a feature file holds labelled images (one folder per class, or a CSV "
+                "with a label in each row)"
+            )
+        if len(read) == 0:
+            why = f", for example {self.failures[0].path}: {self.failures[0].reason}" if self.failures else ""
+            raise InputError(f"images: none of {len(self.images)} could be read{why}")
+        texts, used = None, None
+        if backbone is not None and backbone.has_text:
+            used = list(prompts or DEFAULT_PROMPTS)
+            texts = text_features(backbone, read.class_names, used)
+        elif prompts:
+            which = "one" if backbone is None else repr(backbone.id)
+            raise InputError(f"prompts: need a backbone that knows texts, such as CLIP, got {which}")
+        about = {"dataset": self.images.name, "backbone": dict(self.backbone), "failures": len(self.failures)}
+        return FeatureSet(
+            self.features,
+            torch.from_numpy(read.labels.copy()),
+            split=read.split_names,
+            class_names=read.class_names,
+            text_features=texts,
+            metadata=about | ({"prompts": used} if used else {}) | dict(metadata or {}),
+            name=name or self.images.name,
+        )
+
+
+def extract(
+    images: ImageList,
+    backbone: Backbone,
+    *,
+    shard_size: int = SHARD,
+    batch_size: int | Literal["auto"] = "auto",
+    workers: int | None = None,
+    work_dir: str | os.PathLike[str] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    engine: ShardEngine | None = None,
+) -> Extraction:
+    """Features of all images of a list that can be read.
+
+    Args:
+        shard_size: images that are kept together; what a run that is stopped loses at most.
+        batch_size: images in one call of the model; ``"auto"`` follows from their size and the device, not from what is free now.
+        workers: threads that decode; one per core when left out.
+        work_dir: folder where shards are kept until all are there; a later run of the same extraction takes them from it. Nothing is
+            kept when left out.
+        progress: called after each batch.
+        engine: where shards are computed; in this process when left out.
+
+    Example:
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> from unem.vision.backbones import create
+        >>> folder = tempfile.mkdtemp()
+        >>> Image.new("RGB", (40, 30), "red").save(f"{folder}/1.png")
+        >>> _ = open(f"{folder}/2.jpg", "w").write("no image")
+        >>> made = extract(ImageList.from_folder(folder), create("efficientnet-lite0"))
+        >>> made.features.shape, made.read.paths, made.failures
+        (torch.Size([1, 1280]), ('1.png',), (Failure(path='2.jpg', reason='is not an image of a known format'),))
+    """
+    if len(images) == 0:
+        raise InputError("images: expected at least one, the list is empty")
+    _check_positive("shard_size", shard_size)
+    if engine is None:
+        engine = LocalEngine(backbone, batch_size, workers)
+    elif batch_size != "auto" or workers is not None:
+        raise InputError("batch_size, workers: an engine has its own")
+    settings = {"backbone": backbone.digest, "max_pixels": MAX_PIXELS, **engine.settings}
+    settings["batch"] = min(settings["batch"], shard_size)
+    shards = shards_of(images, shard_size, settings)
+    folder = None if work_dir is None else Path(work_dir)
+    kept = {} if folder is None else {s: r for s in shards if (r := read_shard(folder, s)) is not None}
+    tell = _Teller(len(images), kept, progress)
+    for news in engine.compute(images, [s for s in shards if s not in kept]):
+        if isinstance(news, int):
+            tell.batch(news)
+            continue
+        shard, kept[shard] = news
+        if folder is not None:
+            write_shard(folder, shard, kept[shard])
+        tell.shard(shard, kept[shard])
+    made_by = {"id": backbone.id, "digest": backbone.digest, "precision": settings["precision"]}
+    return _gathered(images, made_by, shards, kept, tell.now())
+
+
+def _check_positive(name: str, value: Any) -> None:
+    if not isinstance(value, int) or value < 1:
+        raise InputError(f"{name}: expected a whole number of at least 1, got {value!r}")
+
+
+class _Teller:
+    """Adds up what is done and says so."""
+
+    def __init__(
+        self, total: int, kept: Mapping[Shard, ShardResult], progress: Callable[[Progress], None] | None
+    ) -> None:
+        self.total, self.progress, self.start = total, progress, time.monotonic()
+        self.found = self.whole = sum(len(s) for s in kept)
+        self.partly = 0
+        self.failed = sum(len(r.failures) for r in kept.values())
+        self._say()
+
+    def now(self) -> Progress:
+        return Progress(self.whole + self.partly, self.total, self.found, self.failed, time.monotonic() - self.start)
+
+    def batch(self, images: int) -> None:
+        self.partly += images
+        self._say()
+
+    def shard(self, shard: Shard, result: ShardResult) -> None:
+        self.whole += len(shard)
+        self.partly = max(0, self.partly - len(shard))
+        self.failed += len(result.failures)
+        self._say()
+
+    def _say(self) -> None:
+        if self.progress is not None:
+            self.progress(self.now())
+
+
+def _gathered(
+    images: ImageList,
+    made_by: Mapping[str, Any],
+    shards: Sequence[Shard],
+    kept: Mapping[Shard, ShardResult],
+    progress: Progress,
+) -> Extraction:
+    rows = np.concatenate([s.start + kept[s].rows.numpy() for s in shards])
+    failures = [Failure(images.paths[s.start + row], why) for s in shards for row, why in kept[s].failures]
+    features = torch.cat([kept[s].features for s in shards])
+    return Extraction(images, features, rows, tuple(failures), made_by, progress)
+
+
+class LocalEngine:
+    """This process: threads decode, the model computes."""
+
+    def __init__(
+        self, backbone: Backbone, batch_size: int | Literal["auto"] = "auto", workers: int | None = None
+    ) -> None:
+        if batch_size == "auto":
+            batch_size = images_per_batch(backbone.size, backbone.device)
+        _check_positive("batch_size", batch_size)
+        self.backbone, self.batch_size, self.workers = backbone, batch_size, cores() if workers is None else workers
+        _check_positive("workers", self.workers)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"precision": self.backbone.precision, "device": self.backbone.device.type, "batch": self.batch_size}
+
+    def compute(self, images: ImageList, shards: Sequence[Shard]) -> Iterator[int | tuple[Shard, ShardResult]]:
+        files = ([images.file(i) for i in range(s.start, s.stop)] for s in shards)
+        coming = iter(shards)
+        for news in encode_shards(files, self.backbone, self.batch_size, self.workers):
+            yield news if isinstance(news, int) else (next(coming), news)

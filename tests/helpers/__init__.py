@@ -1,0 +1,1 @@
+"""References and data that several tests share."""

@@ -1,0 +1,47 @@
+"""Files that visitors of the web page may send, harmless and hostile."""
+
+from __future__ import annotations
+
+import io
+import stat
+import zipfile
+
+from unem.web.examples import shape_images
+
+
+def zipped(files, compression=zipfile.ZIP_DEFLATED):
+    """A zip of names and contents; a ZipInfo may stand for a name."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", compression) as archive:
+        for name, content in files.items() if isinstance(files, dict) else files:
+            archive.writestr(name, content)
+    return out.getvalue()
+
+
+def shapes(counts=(2, 0, 0, 0, 2, 2, 0), seed=0, folders=True):
+    """Drawn shapes as a zip: circles, squares and stars."""
+    made = shape_images(counts, seed=seed)
+    files = {
+        (f"{name}/{i}.png" if folders else f"{name[:3]}{i}.png"): content
+        for name, several in made.items()
+        for i, content in enumerate(several)
+    }
+    return zipped(files)
+
+
+def bomb(size=50_000_000):
+    """A picture of zeros that unpacks to a thousand times its size."""
+    return zipped({"cat/1.png": b"\0" * size})
+
+
+def link():
+    info = zipfile.ZipInfo("cat/1.png")
+    info.external_attr = (stat.S_IFLNK | 0o777) << 16
+    return zipped([(info, "/etc/passwd")])
+
+
+def traversal(name="../../outside.png"):
+    return zipped({name: b"x", "cat/1.png": b"y"})
+
+
+HTML = b"<!DOCTYPE html><html><body>not a picture</body></html>"

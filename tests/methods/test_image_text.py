@@ -1,0 +1,587 @@
+"""Methods on images and class texts, against formulas written one task at a time."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linear_sum_assignment
+from scipy.special import gammaln, logsumexp, softmax
+
+import unem
+from helpers.reference import fit_dirichlet, random_task
+from helpers.tasks import image_text_task, parts
+from unem import InputError
+from unem.methods._common import one_hot
+
+IMAGE_TEXT = ["tip-adapter", "tip-adapter-f", "lp++", "transclip", "stata", "zlap", "otter"]
+FAMILY = [
+    "zero-shot-kmeans-hard",
+    "zero-shot-kmeans-soft",
+    "zero-shot-kmeans-kl",
+    "zero-shot-em-gaussian",
+    "zero-shot-em-gaussian-diagonal",
+    "zero-shot-em-dirichlet",
+    "zero-shot-hard-em-dirichlet",
+]
+
+
+TASK, _ = image_text_task()
+
+
+def check(method, reference, task=TASK, tolerance=1e-9):
+    u = method.predict(task).probabilities
+    assert u.shape == (len(task), task.num_queries, task.num_classes)
+    for i in range(len(task)):
+        np.testing.assert_allclose(u[i].numpy(), reference(*parts(task, i)), atol=tolerance)
+
+
+# Tip-Adapter
+
+
+def tip_logits(images, keys, labels, text, alpha, beta, scale=100.0):
+    logits = scale * images @ text.T
+    for n, f in enumerate(images):
+        for key, y in zip(keys, labels, strict=True):
+            logits[n] += alpha * math.exp(-beta * (1 - f @ key)) * y
+    return logits
+
+
+def test_tip_adapter():
+    def reference(support, labels, query, text):
+        return softmax(tip_logits(query, support, labels, text, 1.7, 4.0), axis=1)
+
+    check(unem.create("tip-adapter", residual_ratio=1.7, sharpness=4), reference)
+
+
+@pytest.mark.parametrize("name", ["tip-adapter", "tip-adapter-f"])
+def test_tip_adapter_without_a_cache_is_zero_shot(name):
+    u = unem.create(name, residual_ratio=0).predict(TASK).probabilities
+    torch.testing.assert_close(u, (100 * TASK.query @ TASK.text.T).softmax(-1))
+
+
+def tip_f_reference(support, labels, query, text, alpha=2.0, beta=3.0, steps=12, lr=0.01, scale=20.0):
+    f, y, w = (torch.tensor(a) for a in (support, labels, text))
+    keys, m, v = f.clone(), 0.0, 0.0
+    for t in range(steps):
+        k = keys.clone().requires_grad_()
+        logits = scale * f @ w.T + alpha * torch.exp(-beta * (1 - f @ k.T)) @ y
+        loss = torch.nn.functional.cross_entropy(logits, y.argmax(1))
+        (g,) = torch.autograd.grad(loss, k)
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+        rate = 0.5 * lr * (1 + math.cos(math.pi * t / steps))
+        keys = keys - rate * 0.01 * keys
+        keys = keys - rate * (m / (1 - 0.9 ** (t + 1))) / ((v / (1 - 0.999 ** (t + 1))) ** 0.5 + 1e-4)
+    return softmax(tip_logits(query, keys.numpy(), labels, text, alpha, beta, scale), axis=1)
+
+
+def test_tip_adapter_f():
+    options = {"residual_ratio": 2.0, "sharpness": 3.0, "feature_scale": 20.0, "iterations": 12, "learning_rate": 0.01}
+    check(unem.create("tip-adapter-f", **options), tip_f_reference)
+
+
+def test_tip_adapter_f_without_steps_is_tip_adapter():
+    a, b = unem.create("tip-adapter-f", iterations=0).predict(TASK), unem.create("tip-adapter").predict(TASK)
+    torch.testing.assert_close(a.probabilities, b.probabilities)
+
+
+# LP++
+
+
+def lp_loss(support, labels, text, w, alpha):
+    return torch.nn.functional.cross_entropy(support @ (w + alpha[:, None] * text).T, labels.argmax(1))
+
+
+def test_lp_plus_plus():
+    def reference(support, labels, query, text):
+        f, y, t = (torch.tensor(a) for a in (support, labels, text))
+        w = y.T @ f / y.sum(0)[:, None]
+        alpha = 50.0 * torch.stack([(f[y[:, k] == 1] @ t[k]).mean() for k in range(len(t))])
+        step_w = 2 * len(f) / np.linalg.eigvalsh(support.T @ support)[-1]
+        step_alpha = 2 * len(f) / ((f @ t.T) ** 2).sum(0)
+        for _ in range(15):
+            w.requires_grad_()
+            w = (w - step_w * torch.autograd.grad(lp_loss(f, y, t, w, alpha), w)[0]).detach()
+            alpha.requires_grad_()
+            alpha = (alpha - step_alpha * torch.autograd.grad(lp_loss(f, y, t, w, alpha), alpha)[0]).detach()
+        return softmax(query @ (w + alpha[:, None] * t).numpy().T, axis=1)
+
+    check(unem.create("lp++", iterations=15, text_weight=50), reference)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_lp_plus_plus_never_increases_its_loss(seed):
+    task, _ = image_text_task(noise=1.0, seed=seed)
+    losses = []
+    for iterations in range(12):
+        probe = unem.create("lp++", iterations=iterations, text_weight=30 * seed).fit(task, task.text)
+        row = []
+        for i in range(len(task)):
+            support, labels, _, text = (torch.tensor(a) for a in parts(task, i))
+            real = task.support_labels[i] >= 0
+            w = probe.visual[i][real].T @ support
+            row.append(float(lp_loss(support, labels, text, w, probe.text[i])))
+            assert probe.visual[i][~real].abs().sum() == 0
+        losses.append(row)
+    losses = np.array(losses)
+    assert (np.diff(losses, axis=0) <= 1e-12).all()
+    assert (losses[-1] < losses[0]).all()
+
+
+# TransCLIP and StatA
+
+
+def top(row, count):
+    kept = np.zeros_like(row)
+    index = np.argsort(-row, kind="stable")[:count]
+    kept[index] = np.maximum(row[index], 0)
+    return kept
+
+
+def graph_of(query, neighbours):
+    similarity = query @ query.T - 2 * np.eye(len(query))
+    w = np.stack([top(row, neighbours) for row in similarity]) / max(neighbours, 1)
+    return (w + w.T) / 2
+
+
+def log_normal(images, means, variances):
+    """Normal densities by broadcasting; one row of variances for each class."""
+    deviation = (images[:, None] - means[None]) ** 2 / variances
+    return -0.5 * (deviation + np.log(variances)).sum(-1)
+
+
+def transclip_gaussians(support, labels, query, z, gamma):
+    weights = np.concatenate([gamma * labels / len(labels), z / len(z)])
+    images = np.concatenate([support, query])
+    means = weights.T @ images / weights.sum(0)[:, None]
+    spread = (weights[..., None] * (images[:, None] - means[None]) ** 2).sum((0, 1)) / weights.sum()
+    return means, np.tile(np.maximum(spread, 1e-6), (len(means), 1))
+
+
+def transclip_reference(
+    support, labels, query, text, lam=0.5, gamma=1.0, neighbours=3, iterations=10, steps=5, scale=100.0, tau=0.02
+):
+    log_text = scale * query @ text.T
+    log_text = log_text - logsumexp(log_text, axis=1, keepdims=True)
+    graph = graph_of(query, neighbours)
+    links = np.stack([top(row, neighbours) for row in query @ support.T]) / max(neighbours, 1)
+    means = labels.T @ support / labels.sum(0)[:, None]
+    variances = np.full_like(means, 1 / query.shape[1])
+    z = np.exp(log_text)
+    for _ in range(iterations):
+        for _ in range(steps):
+            likelihood = tau * log_normal(query, means, variances)
+            z = softmax(likelihood + graph @ z + links @ labels + lam * log_text, axis=1)
+        means, variances = transclip_gaussians(support, labels, query, z, gamma)
+    return z
+
+
+def test_transclip():
+    check(unem.create("transclip", feature_scale=20), lambda *p: transclip_reference(*p, scale=20.0), tolerance=1e-7)
+    options = {
+        "text_weight": 1.5,
+        "support_weight": 0.7,
+        "neighbours": 2,
+        "iterations": 3,
+        "assignment_steps": 2,
+        "likelihood_weight": 0.5,
+    }
+    check(
+        unem.create("transclip", **options),
+        lambda *p: transclip_reference(*p, 1.5, 0.7, 2, 3, 2, tau=0.5),
+        tolerance=1e-7,
+    )
+    no_graph = unem.create("transclip", neighbours=0, feature_scale=20)
+    check(no_graph, lambda *p: transclip_reference(*p, neighbours=0, scale=20.0), tolerance=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_transclip_decreases_its_objective(seed):
+    """At each z with the Gaussians that are best for it."""
+    task, _ = image_text_task(noise=0.6, gap=0.1, corner=3.0, seed=seed)
+    gamma, lam, scale, values = 0.3, 0.5, 10.0, []
+    for iterations in range(1, 7):
+        options = {
+            "support_weight": gamma,
+            "neighbours": 10,
+            "iterations": iterations,
+            "assignment_steps": 2,
+            "likelihood_weight": 1.0,
+        }
+        u = unem.create("transclip", feature_scale=scale, **options).predict(task).probabilities.numpy()
+        row = []
+        for z, (support, labels, query, text) in zip(u, (parts(task, i) for i in range(len(task))), strict=True):
+            gaussians = transclip_gaussians(support, labels, query, z, gamma)
+            log_text = np.log(softmax(scale * query @ text.T, axis=1))
+            likelihood = (z * log_normal(query, *gaussians)).sum()
+            likelihood += gamma * len(z) / len(labels) * (labels * log_normal(support, *gaussians)).sum()
+            links = np.stack([top(row, 10) for row in query @ support.T]) / 10
+            smooth = 0.5 * (z * (graph_of(query, 10) @ z)).sum() + (z * (links @ labels)).sum()
+            row.append(-likelihood - smooth + (z * (np.log(np.maximum(z, 1e-300)) - lam * log_text)).sum())
+        values.append(row)
+    assert (np.diff(values, axis=0) <= 1e-9).all()
+
+
+def stata_reference(
+    support, labels, query, text, alpha=1.0, neighbours=3, iterations=10, steps=5, scale=100.0, tau=0.02
+):
+    y = softmax(scale * query @ text.T, axis=1)
+    variance = (y[..., None] * (query[:, None] - text[None]) ** 2).sum((0, 1)) / len(query)
+    graph, z = graph_of(query, neighbours), y
+    for _ in range(iterations):
+        b = (z.sum(0) / (z.sum(0) + alpha))[:, None]
+        mean = z.T @ query / z.sum(0)[:, None]
+        means = b * mean + (1 - b) * text
+        own = (z[..., None] * (query[:, None] - means[None]) ** 2).sum(0) / z.sum(0)[:, None]
+        variances = b * own + (1 - b) * (variance + (text - means) ** 2)
+        for _ in range(steps):
+            z = softmax(tau * log_normal(query, means, variances) + graph @ z + np.log(y), axis=1)
+    return z
+
+
+def test_stata():
+    check(unem.create("stata", feature_scale=20), lambda *p: stata_reference(*p, scale=20.0), tolerance=1e-7)
+    options = {
+        "anchor": 3.0,
+        "neighbours": 1,
+        "iterations": 2,
+        "assignment_steps": 1,
+        "feature_scale": 15,
+        "likelihood_weight": 0.7,
+    }
+    check(unem.create("stata", **options), lambda *p: stata_reference(*p, 3.0, 1, 2, 1, 15.0, tau=0.7), tolerance=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_stata_decreases_its_objective(seed):
+    task, _ = image_text_task(noise=0.6, gap=0.1, corner=3.0, seed=seed)
+    alpha, scale, values = 2.0, 10.0, []
+    for iterations in range(1, 7):
+        options = {
+            "anchor": alpha,
+            "neighbours": 10,
+            "iterations": iterations,
+            "assignment_steps": 2,
+            "likelihood_weight": 1.0,
+        }
+        u = unem.create("stata", feature_scale=scale, **options).predict(task).probabilities.numpy()
+        row = []
+        for z, (_, _, query, text) in zip(u, (parts(task, i) for i in range(len(task))), strict=True):
+            y = softmax(scale * query @ text.T, axis=1)
+            variance = (y[..., None] * (query[:, None] - text[None]) ** 2).sum((0, 1)) / len(query)
+            mass = (z.sum(0) + alpha)[:, None]
+            means = (z.T @ query + alpha * text) / mass
+            spread = (z[..., None] * (query[:, None] - means[None]) ** 2).sum(0)
+            variances = (spread + alpha * (variance + (text - means) ** 2)) / mass
+            divergence = (variance + (text - means) ** 2) / variances - 1 + np.log(variances / variance)
+            smooth = 0.5 * (z * (graph_of(query, 10) @ z)).sum()
+            kl = (z * np.log(np.maximum(z, 1e-300) / y)).sum()
+            row.append(-(z * log_normal(query, means, variances)).sum() - smooth + kl + alpha / 2 * divergence.sum())
+        values.append(row)
+    assert (np.diff(values, axis=0) <= 1e-9).all()
+
+
+def test_a_heavy_anchor_keeps_the_texts():
+    """α → ∞ fixes the Gaussians at the anchors: without a graph each query is classified by itself."""
+    u = unem.create("stata", anchor=1e9, neighbours=0, feature_scale=10).predict(TASK).probabilities
+    for i in range(len(TASK)):
+        _, _, query, text = parts(TASK, i)
+        y = softmax(10 * query @ text.T, axis=1)
+        variance = (y[..., None] * (query[:, None] - text[None]) ** 2).sum((0, 1)) / len(query)
+        z = softmax(0.02 * log_normal(query, text, np.tile(variance, (len(text), 1))) + np.log(y), axis=1)
+        np.testing.assert_allclose(u[i].numpy(), z, atol=1e-6)
+
+
+# ZLaP
+
+
+def zlap_reference(support, labels, query, text, neighbours=5, power=5.0, damping=0.3, use_support=False):
+    images = np.concatenate([support, query]) if use_support else query
+    k, n = len(text), len(images)
+    w = np.zeros((k + n, k + n))
+    for i in range(n):
+        others = images @ images[i]
+        others[i] = 0
+        for j, value in enumerate(top(others, neighbours)):
+            w[k + i, k + j] += value**power / 2
+            w[k + j, k + i] += value**power / 2
+        w[k + i, :k] = top(text @ images[i], neighbours) ** power
+        w[:k, k + i] = w[k + i, :k]
+    degree = w.sum(1)
+    degree[degree == 0] = 1
+    s = w / np.sqrt(degree[:, None] * degree[None])
+    seeds = np.zeros((k + n, k))
+    seeds[:k] = np.eye(k)
+    if use_support:
+        seeds[k : k + len(support)] = labels
+    z = np.linalg.solve(np.eye(k + n) - damping * s, seeds)[-len(query) :]
+    return z / z.sum(1, keepdims=True)
+
+
+@pytest.mark.parametrize("use_support", [False, True])
+def test_zlap(use_support):
+    check(unem.create("zlap", use_support=use_support), lambda *p: zlap_reference(*p, use_support=use_support))
+    options = {"neighbours": 2, "power": 2.0, "damping": 0.8, "use_support": use_support}
+    check(unem.create("zlap", **options), lambda *p: zlap_reference(*p, **options))
+
+
+# OTTER
+
+
+def test_otter():
+    prior = (0.4, 0.3, 0.2, 0.1)
+
+    def reference(support, labels, query, text):
+        kernel, v = np.exp(100 * query @ text.T / 20.0), np.ones(4)
+        for _ in range(300):
+            u = 1 / len(query) / (kernel @ v)
+            v = np.array(prior) / (kernel.T @ u)
+        u = 1 / len(query) / (kernel @ v)
+        return len(query) * u[:, None] * kernel * v[None]
+
+    check(unem.create("otter", prior=prior, regulariser=20.0, iterations=300), reference)
+
+
+@settings(max_examples=25)
+@given(
+    weights=st.lists(st.floats(0.05, 20), min_size=4, max_size=4),
+    regulariser=st.floats(2.0, 1e6),
+)
+def test_otter_has_its_marginals(weights, regulariser):
+    u = unem.create("otter", prior=weights, regulariser=regulariser, iterations=400).predict(TASK).probabilities
+    prior = torch.tensor(weights, dtype=u.dtype) / sum(weights)
+    torch.testing.assert_close(u.sum(-1), torch.ones_like(u[..., 0]))
+    torch.testing.assert_close(u.mean(1), prior.expand(3, 4), atol=1e-4, rtol=1e-3)
+
+
+def test_otter_with_a_huge_regulariser_is_the_prior():
+    u = unem.create("otter", prior=[1, 2, 3, 4], regulariser=1e12).predict(TASK).probabilities
+    torch.testing.assert_close(u, torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=u.dtype).expand_as(u))
+
+
+def test_otter_with_a_small_regulariser_is_the_assignment_problem():
+    task, _ = image_text_task(queries=12, noise=1.0, seed=3)
+    u = unem.create("otter", regulariser=0.1, iterations=5000).predict(task)
+    for i in range(len(task)):
+        _, _, query, text = parts(task, i)
+        _, column = linear_sum_assignment(-(query @ text.T).repeat(3, axis=1))
+        assert (u.labels[i].numpy() == column // 3).all()
+
+
+# Zero-shot clustering
+
+
+def family_reference(name, similarities, iterations, scale=30.0, beta=1.0, floor=1e-3):
+    """Explicit means, variances and concentrations of each class; an empty class keeps what it had."""
+    z = softmax(scale * similarities, axis=1) + 1e-15
+    u, count, theta = z, z.shape[1], [None] * z.shape[1]
+    for _ in range(iterations):
+        joint = np.empty_like(z)
+        for k in range(count):
+            mass = u[:, k].sum()
+            if mass > 0:
+                mean = u[:, k] @ z / mass
+                variance = np.maximum(u[:, k] @ (z - mean) ** 2 / mass, floor)
+                alpha = fit_dirichlet(u[:, k] @ np.log(z) / mass) if "dirichlet" in name else None
+                theta[k] = mean, variance, alpha
+            mean, variance, alpha = theta[k]
+            if "dirichlet" in name:
+                joint[:, k] = np.log(z) @ (alpha - 1) + gammaln(alpha.sum()) - gammaln(alpha).sum()
+            elif "diagonal" in name:
+                joint[:, k] = -0.5 * ((z - mean) ** 2 / variance + np.log(variance)).sum(1)
+            elif "kl" in name:
+                joint[:, k] = -(z * np.log(z / mean)).sum(1)
+            else:
+                joint[:, k] = -0.5 * ((z - mean) ** 2).sum(1)
+        if "-em-" in name:
+            joint = joint + beta * np.log(u.mean(0) + 1e-15)
+        u = np.eye(count)[joint.argmax(1)] if "hard" in name or "kl" in name else softmax(joint, axis=1)
+    return u
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_zero_shot_family(name):
+    task = random_task(tasks=3, classes=4, queries=40, similarities=True, seed=5)
+    beta = {"class_balance": 1.5} if "-em-" in name else {}
+    u = unem.create(name, iterations=4, **beta).predict(task).probabilities
+    for i in range(len(task)):
+        expected = family_reference(name, task.query[i].numpy(), 4, beta=1.5)
+        np.testing.assert_allclose(u[i].numpy(), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["zero-shot-kmeans-hard", "zero-shot-kmeans-kl"])
+def test_a_class_without_queries_keeps_its_mean(name):
+    """Queries of two classes only: hard assignments leave the others empty, and nothing becomes NaN or changes hands."""
+    similarities = 0.2 + 0.1 * torch.eye(6, dtype=torch.float64)[torch.tensor([0, 0, 0, 0, 1, 1, 1, 1])]
+    similarities += 0.001 * torch.randn(8, 6, dtype=torch.float64)
+    task = unem.Task(torch.zeros(6, 6, dtype=torch.float64), torch.arange(6), similarities)
+    u = unem.create(name, iterations=6, feature_scale=100).predict(task).probabilities
+    assert torch.isfinite(u).all()
+    np.testing.assert_allclose(u.numpy(), family_reference(name, similarities.numpy(), 6, scale=100.0), atol=1e-9)
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_zero_shot_family_ignores_the_support(name):
+    task = random_task(similarities=True)
+    other = task.with_features(torch.randn_like(task.support), task.query)
+    method = unem.create(name)
+    assert (method.predict(task).probabilities == method.predict(other).probabilities).all()
+
+
+@pytest.mark.parametrize("name", [n for n in FAMILY if "kl" not in n and "hard" not in n and "soft" not in n])
+def test_zero_shot_em_never_increases_its_objective(name):
+    task = random_task(tasks=20, classes=5, queries=30, similarities=True, seed=2)
+    options = {"effective_classes": 5} if "dirichlet" in name else {}
+    trace = unem.create(name, **options).predict(task, trace=True).trace
+    change = trace.objective.diff(dim=0)
+    assert (change <= 1e-6 * trace.objective[1:].abs().clamp_min(1)).all()
+
+
+# All of them
+
+
+def easy(name, **options):
+    if name in FAMILY:
+        return random_task(similarities=True, **options)
+    return image_text_task(**options)[0]
+
+
+@pytest.mark.parametrize("name", IMAGE_TEXT + FAMILY)
+def test_a_batch_is_its_tasks_one_by_one(name):
+    task, method = easy(name), unem.create(name)
+    together = method.predict(task).probabilities
+    for i in range(len(task)):
+        torch.testing.assert_close(together[i : i + 1], method.predict(task[i]).probabilities, atol=1e-7, rtol=1e-7)
+
+
+@pytest.mark.parametrize("name", IMAGE_TEXT + FAMILY)
+def test_permuted_queries_permute_predictions(name):
+    task, method = easy(name), unem.create(name)
+    order = torch.randperm(task.num_queries)
+    permuted = method.predict(task.with_features(task.support, task.query[:, order])).probabilities
+    torch.testing.assert_close(permuted, method.predict(task).probabilities[:, order], atol=1e-7, rtol=1e-7)
+
+
+@pytest.mark.parametrize("name", IMAGE_TEXT + FAMILY)
+def test_single_precision_inference_mode_and_single_tasks(name):
+    task, method = easy(name), unem.create(name)
+    expected = method.predict(task).probabilities
+    with torch.inference_mode():
+        u = method.predict(task.to(torch.float32)).probabilities
+        again = method.predict(task.to(torch.float32)).probabilities
+    assert u.dtype == torch.float32
+    assert (u == again).all()
+    assert ((u - expected).abs().amax(-1) > 1e-3).double().mean() < 0.05  # rounding may turn a doubtful query
+    real = task.support_labels[1] >= 0
+    one = unem.Task(
+        task.support[1][real], task.support_labels[1][real], task.query[1], num_classes=task.num_classes, text=task.text
+    )
+    torch.testing.assert_close(method.predict(one).probabilities, expected[1], atol=1e-7, rtol=1e-7)
+
+
+@pytest.mark.parametrize("name", IMAGE_TEXT)
+def test_accuracy_on_an_easy_task(name):
+    task, truth = image_text_task(tasks=20, classes=5, queries=60, features=40, noise=0.6, gap=0.1, dtype=torch.float32)
+    accuracy = (unem.create(name).predict(task).labels == truth).float().mean()
+    assert accuracy > (0.8 if name == "otter" else 0.93)  # the classes of a task are not quite equally frequent
+
+
+@pytest.mark.parametrize("name", IMAGE_TEXT)
+def test_texts_are_needed(name):
+    with pytest.raises(InputError, match=r"text: .* needs the embeddings of the class texts"):
+        unem.create(name).predict(random_task())
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_similarities_are_needed(name):
+    with pytest.raises(InputError, match="one similarity per class"):
+        unem.create(name).predict(random_task(features=7))
+
+
+def test_coop_says_why_it_cannot_run_without_a_text_encoder():
+    assert unem.method_info("coop").reference
+    with pytest.raises(InputError, match="needs the text encoder, which cached features do not have"):
+        unem.create("coop")
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("tip-adapter", {"residual_ratio": -1}),
+        ("tip-adapter", {"sharpness": math.nan}),
+        ("tip-adapter", {"feature_scale": 0}),
+        ("tip-adapter-f", {"iterations": -1}),
+        ("tip-adapter-f", {"learning_rate": 0}),
+        ("lp++", {"iterations": -1}),
+        ("lp++", {"text_weight": math.inf}),
+        ("transclip", {"text_weight": -0.1}),
+        ("transclip", {"support_weight": 0}),
+        ("transclip", {"neighbours": -1}),
+        ("transclip", {"iterations": 0}),
+        ("transclip", {"assignment_steps": 0}),
+        ("transclip", {"likelihood_weight": 0}),
+        ("stata", {"likelihood_weight": -1}),
+        ("stata", {"anchor": 0}),
+        ("stata", {"neighbours": 1.5}),
+        ("zlap", {"damping": 1}),
+        ("zlap", {"damping": 0}),
+        ("zlap", {"power": -1}),
+        ("zlap", {"neighbours": 0}),
+        ("zlap", {"use_support": 1}),
+        ("otter", {"regulariser": 0}),
+        ("otter", {"iterations": 0}),
+        ("otter", {"prior": [1, 0]}),
+        ("otter", {"prior": [1, "a"]}),
+        ("otter", {"prior": "uniform"}),
+        ("otter", {"prior": 0.5}),
+        ("zero-shot-kmeans-hard", {"iterations": 0}),
+        ("zero-shot-kmeans-soft", {"temperature": -1}),
+        ("zero-shot-em-gaussian-diagonal", {"variance_floor": 0}),
+        ("zero-shot-em-dirichlet", {"effective_classes": 0}),
+    ],
+)
+def test_bad_settings(name, options):
+    (option,) = options
+    with pytest.raises(InputError, match="layers" if name == "zero-shot-kmeans-hard" else option):
+        unem.create(name, **options)
+
+
+def test_a_prior_needs_a_number_for_each_class():
+    with pytest.raises(InputError, match=r"prior: expected one number per class \(4\), got 2"):
+        unem.create("otter", prior=[1, 1]).predict(TASK)
+
+
+@pytest.mark.parametrize("name", IMAGE_TEXT)
+def test_settings_are_described(name):
+    info = unem.method_info(name)
+    assert unem.create(name).describe() == info.options
+    assert info.inputs == unem.create(name).inputs == "image+text"
+
+
+NUMBERS = st.floats(0, allow_infinity=False, allow_nan=False).filter(lambda x: x == 0 or 1e-6 < x < 1e4)
+
+
+@settings(max_examples=40)
+@given(name=st.sampled_from(IMAGE_TEXT), value=NUMBERS, count=st.integers(1, 30), data=st.data())
+def test_any_accepted_setting_gives_probabilities(name, value, count, data):
+    option = data.draw(st.sampled_from([o for o, d in unem.method_info(name).options.items() if d is not None]))
+    default = unem.method_info(name).options[option]
+    chosen = default if isinstance(default, bool) else count if isinstance(default, int) else value
+    try:
+        method = unem.create(name, **{option: chosen})
+    except InputError as error:
+        assert option in str(error)
+        return
+    u = method.predict(TASK).probabilities
+    assert (u >= 0).all()
+    torch.testing.assert_close(u.sum(-1), torch.ones_like(u[..., 0]))
+
+
+def test_padding_belongs_to_no_class():
+    labels = one_hot(TASK)
+    assert (labels.sum(1) == TASK.shots).all()
+    assert labels[TASK.support_labels == -1].sum() == 0
