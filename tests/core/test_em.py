@@ -285,7 +285,7 @@ def test_queries_in_parts_give_the_same(law, temperature, monkeypatch):
     parts = []
     original = type(law).log_prob
     monkeypatch.setattr(type(law), "log_prob", lambda *a: parts.append(a[-1]) or original(*a))
-    monkeypatch.setattr("unem.core.laws.base.PART_BYTES", 1024)
+    monkeypatch.setattr("unem.core.memory.PART_BYTES", 1024)
     torch.testing.assert_close(unem.gem(task, law, schedule).probabilities, whole, rtol=0, atol=1e-12)
     assert len(parts) > 2 * len(schedule.class_balances)  # it was cut, and every part was asked for
 

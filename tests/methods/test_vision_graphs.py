@@ -298,7 +298,7 @@ def test_batched_equals_one_by_one(name):
 def test_parts_change_nothing(monkeypatch):
     task = reference.random_task(tasks=5)
     whole = [make(name).predict(task).probabilities for name in NAMES]
-    monkeypatch.setattr("unem.methods._common.NUMBERS_AT_ONCE", {"cpu": 1})
+    monkeypatch.setattr("unem.core.memory.NUMBERS_AT_ONCE", {"cpu": 1})
     for name, expected in zip(NAMES, whole, strict=True):
         torch.testing.assert_close(make(name).predict(task).probabilities, expected, rtol=0, atol=1e-9)
 

@@ -1,19 +1,26 @@
-"""Memory: what a run used, and how many tasks fit in a batch."""
+"""Memory: what a run used, and how work is split so that it fits."""
 
 from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
-__all__ = ["SHARERS", "PeakMemory", "gpu_sharers", "images_per_batch", "tasks_per_batch"]
+from unem.core.task import Task
+
+__all__ = ["SHARERS", "PeakMemory", "gpu_sharers", "images_per_batch", "in_parts", "parts_of", "tasks_per_batch"]
 
 CPU_BUDGET = 192 << 20  # a batch this large keeps the cores busy; a larger one only leaves the caches
 CUDA_SHARE = 0.25
 LARGEST_REUSED = 32 << 20  # bytes; glibc never keeps larger blocks
+PART_BYTES = 32 << 20  # of the queries handled at once, where they are very many
+NUMBERS_AT_ONCE = {"cpu": 1 << 26, "cuda": 1 << 31}
+"""Numbers that the tasks of one part of a batch may take together: 256 MB in float32, 8 GB on a GPU."""
 SHARERS = "UNEM_GPU_SHARERS"  # environment variable: how many processes use each GPU at once
 
 
@@ -58,6 +65,23 @@ def images_per_batch(size: int, device: torch.device | str = "cpu") -> int:
         memory = torch.cuda.get_device_properties(device).total_memory
         fitting, most = int(CUDA_SHARE * memory) // (40 * image), 512
     return int(min(most, 1 << (max(1, fitting).bit_length() - 1)))
+
+
+def parts_of(queries: int, bytes_per_query: int) -> Sequence[slice]:
+    """The queries in parts of a few megabytes; in one where a gradient is wanted, which keeps everything anyway."""
+    size = max(1, PART_BYTES // bytes_per_query)
+    if torch.is_grad_enabled() or queries <= 2 * size:
+        return (slice(None),)
+    return [slice(i, min(i + size, queries)) for i in range(0, queries, size)]
+
+
+def in_parts(
+    task: Task, numbers_per_task: int, predict: Callable[[Task], Tensor], *, at_once: int | None = None
+) -> Tensor:
+    """``predict`` on as many tasks at a time as memory is meant to hold."""
+    sharers = gpu_sharers() if task.device.type == "cuda" else 1
+    size = max(1, (at_once or NUMBERS_AT_ONCE[task.device.type]) // sharers // numbers_per_task)
+    return torch.cat([predict(task[i : i + size]) for i in range(0, len(task), size)])
 
 
 class PeakMemory:

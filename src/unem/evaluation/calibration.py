@@ -19,16 +19,17 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from unem._checks import check_count
 from unem._io import read_json, write_json
 from unem._version import __version__
 from unem.core.laws.views import VIEWS, scatter
+from unem.core.numerics.distances import squared_distances
 from unem.core.task import Inputs, Prediction, Task
 from unem.data.features import FeatureSet
 from unem.data.sampler import Protocol
 from unem.errors import InputError, warn_once
 from unem.evaluation.evaluate import Evaluation, evaluate
 from unem.evaluation.metrics import CalibrationBins, interval95
-from unem.methods._common import check_count, squared_distances
 from unem.methods._registry import Method, create_for
 
 __all__ = [

@@ -1,43 +1,29 @@
-"""What several methods share: unit features, class means, distances, Adam, memory, and the checks of their settings."""
+"""What several methods share: unit features, class means, Adam."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from unem.core.laws.views import unit_rows
-from unem.core.memory import gpu_sharers
 from unem.core.task import PADDING, Prediction, Task
-from unem.errors import InputError
 
 __all__ = [
     "Adam",
     "Settings",
     "adam",
-    "check_count",
-    "check_number",
-    "check_positive",
-    "check_weight",
     "class_means",
-    "cosines",
-    "in_parts",
     "is_sample",
     "one_hot",
     "predicted",
-    "squared_distances",
     "support_mean",
     "unit_length",
 ]
-
-NUMBERS_AT_ONCE = {"cpu": 1 << 26, "cuda": 1 << 31}
-"""Numbers that the tasks of one part of a batch may take together: 256 MB in float32, 8 GB on a GPU."""
 
 
 class Settings:
@@ -84,27 +70,7 @@ def predicted(task: Task, probabilities: Float[Tensor, "task query class"]) -> P
     return Prediction(probabilities.squeeze(0) if task.single else probabilities)
 
 
-def in_parts(
-    task: Task, numbers_per_task: int, predict: Callable[[Task], Tensor], *, at_once: int | None = None
-) -> Tensor:
-    """``predict`` on as many tasks at a time as memory is meant to hold."""
-    sharers = gpu_sharers() if task.device.type == "cuda" else 1
-    size = max(1, (at_once or NUMBERS_AT_ONCE[task.device.type]) // sharers // numbers_per_task)
-    return torch.cat([predict(task[i : i + size]) for i in range(0, len(task), size)])
-
-
 # -- mathematics ----------------------------------------------------------------------------------------------------------
-
-
-def squared_distances(samples: Tensor, centres: Tensor) -> Tensor:
-    """``‖z_n − w_k‖²``, ``[task, sample, class]``, without a tensor of differences."""
-    lengths = samples.square().sum(-1, keepdim=True) + centres.square().sum(-1).unsqueeze(-2)
-    return (lengths - 2 * samples @ centres.mT).clamp_min(0)
-
-
-def cosines(samples: Tensor, centres: Tensor) -> Tensor:
-    """Cosine of the angle between each sample and each centre, ``[task, sample, class]``."""
-    return normalize(samples, dim=-1) @ normalize(centres, dim=-1).mT
 
 
 class Adam:
@@ -129,36 +95,3 @@ def adam(start: Tensor, gradient: Callable[[Tensor], Tensor], rate: float, steps
     for _ in range(steps):
         x = optimiser.step(x, gradient(x))
     return x
-
-
-# -- settings -------------------------------------------------------------------------------------------------------------
-
-
-def check_positive(**settings: float) -> None:
-    """Settings that must be finite numbers above 0."""
-    for name, value in settings.items():
-        if not (math.isfinite(value) and value > 0):
-            raise InputError(f"{name}: expected a finite number above 0, got {value!r}")
-
-
-def check_weight(**settings: float) -> None:
-    """Settings that must be finite numbers of at least 0."""
-    for name, value in settings.items():
-        if not (math.isfinite(value) and value >= 0):
-            raise InputError(f"{name}: expected a finite number of at least 0, got {value!r}")
-
-
-def check_count(at_least: int = 1, **settings: int) -> None:
-    """Settings that count something."""
-    for name, value in settings.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
-            raise InputError(f"{name}: expected a whole number of at least {at_least}, got {value!r}")
-
-
-def check_number(name: str, value: float, *, lower: float, strict: bool = False, upper: float = math.inf) -> None:
-    """Refuse a setting outside its range; ``strict`` leaves out the lower end, ``upper`` is always left out."""
-    if not (math.isfinite(value) and lower <= value < upper and not (strict and value == lower)):
-        below = f" and below {upper:g}" if upper < math.inf else ""
-        raise InputError(
-            f"{name}: expected a number {'above' if strict else 'of at least'} {lower:g}{below}, got {value!r}"
-        )

@@ -11,22 +11,12 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 
+from unem._checks import check_count, check_positive, check_weight
+from unem.core.memory import in_parts
+from unem.core.numerics.distances import squared_distances
 from unem.core.task import Inputs, Prediction, Task
 from unem.errors import InputError
-from unem.methods._common import (
-    Adam,
-    Settings,
-    check_count,
-    check_positive,
-    check_weight,
-    class_means,
-    in_parts,
-    is_sample,
-    one_hot,
-    predicted,
-    squared_distances,
-    unit_length,
-)
+from unem.methods._common import Adam, Settings, class_means, is_sample, one_hot, predicted, unit_length
 from unem.methods._graphs import propagate, strongest
 from unem.methods._registry import register
 from unem.methods.tim import entropy, log_mean

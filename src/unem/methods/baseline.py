@@ -8,16 +8,9 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from unem._checks import check_count, check_positive
 from unem.core.task import Inputs, Prediction, Task
-from unem.methods._common import (
-    adam,
-    check_count,
-    check_positive,
-    class_means,
-    one_hot,
-    predicted,
-    unit_length,
-)
+from unem.methods._common import adam, class_means, one_hot, predicted, unit_length
 from unem.methods._registry import register
 
 

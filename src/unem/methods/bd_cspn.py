@@ -8,8 +8,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from unem._checks import check_positive
+from unem.core.numerics.distances import cosines
 from unem.core.task import Inputs, Prediction, Task
-from unem.methods._common import check_positive, class_means, cosines, one_hot, predicted, support_mean, unit_length
+from unem.methods._common import class_means, one_hot, predicted, support_mean, unit_length
 from unem.methods._registry import register
 
 

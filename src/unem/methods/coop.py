@@ -11,9 +11,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from unem._checks import check_count, check_positive
+from unem.core.memory import in_parts
 from unem.core.task import Inputs, Prediction, Task
 from unem.errors import InputError
-from unem.methods._common import Settings, check_count, check_positive, in_parts, one_hot, predicted
+from unem.methods._common import Settings, one_hot, predicted
 from unem.methods._image_text import real_support
 from unem.methods._registry import register
 

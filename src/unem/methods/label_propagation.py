@@ -8,18 +8,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from unem._checks import check_positive, check_weight
+from unem.core.memory import in_parts
 from unem.core.task import Inputs, Prediction, Task
 from unem.errors import InputError
-from unem.methods._common import (
-    Settings,
-    check_positive,
-    check_weight,
-    in_parts,
-    is_sample,
-    one_hot,
-    predicted,
-    unit_length,
-)
+from unem.methods._common import Settings, is_sample, one_hot, predicted, unit_length
 from unem.methods._graphs import nearest, propagate, without_loops
 from unem.methods._registry import register
 

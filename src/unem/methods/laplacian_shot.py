@@ -8,9 +8,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from unem._checks import check_count
+from unem.core.numerics.distances import squared_distances
 from unem.core.task import Inputs, Prediction, Task
 from unem.errors import InputError
-from unem.methods._common import check_count, class_means, predicted, squared_distances, support_mean, unit_length
+from unem.methods._common import class_means, predicted, support_mean, unit_length
 from unem.methods._registry import register
 
 

@@ -9,8 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from unem._checks import check_count, check_number
 from unem.core.task import Task
-from unem.methods._common import check_count, check_number, one_hot
+from unem.methods._common import one_hot
 from unem.methods._image_text import ImageTextMethod, real_support
 from unem.methods._registry import register
 

@@ -9,8 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from unem._checks import check_count, check_positive
+from unem.core.memory import in_parts
 from unem.core.task import Inputs, Prediction, Task
-from unem.methods._common import check_count, check_positive, in_parts, is_sample, one_hot, predicted, unit_length
+from unem.methods._common import is_sample, one_hot, predicted, unit_length
 from unem.methods._registry import register
 
 SMALLEST_PENALTY = 1e-3

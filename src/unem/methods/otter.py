@@ -11,9 +11,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from unem._checks import check_count, check_number
 from unem.core.task import Task
 from unem.errors import InputError
-from unem.methods._common import check_count, check_number
 from unem.methods._image_text import ImageTextMethod, zero_shot_logits
 from unem.methods._registry import register
 

@@ -9,17 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from unem._checks import check_count, check_positive
+from unem.core.numerics.distances import squared_distances
 from unem.core.task import Inputs, Prediction, Task
 from unem.errors import InputError
-from unem.methods._common import (
-    check_count,
-    check_positive,
-    class_means,
-    is_sample,
-    predicted,
-    squared_distances,
-    support_mean,
-)
+from unem.methods._common import class_means, is_sample, predicted, support_mean
 from unem.methods._registry import register
 
 MAX_SCALINGS = 1000

@@ -8,12 +8,13 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from unem._checks import check_positive
 from unem.core.em import gem
 from unem.core.laws import Gaussian
 from unem.core.schedule import Schedule
 from unem.core.task import Inputs, Prediction, Task
 from unem.errors import InputError
-from unem.methods._common import check_positive, is_sample, unit_length
+from unem.methods._common import is_sample, unit_length
 from unem.methods._registry import register
 
 

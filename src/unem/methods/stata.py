@@ -8,8 +8,8 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
+from unem._checks import check_count, check_number
 from unem.core.task import Task
-from unem.methods._common import check_count, check_number
 from unem.methods._gaussian_mixture import VARIANCE_FLOOR, assign, log_gaussian, query_graph
 from unem.methods._image_text import ImageTextMethod, zero_shot_logits
 from unem.methods._registry import register

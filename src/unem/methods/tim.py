@@ -9,19 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from unem._checks import check_count, check_positive, check_weight
 from unem.core.task import Inputs, Prediction, Task
-from unem.methods._common import (
-    Adam,
-    Settings,
-    check_count,
-    check_positive,
-    check_weight,
-    class_means,
-    is_sample,
-    one_hot,
-    predicted,
-    unit_length,
-)
+from unem.methods._common import Adam, Settings, class_means, is_sample, one_hot, predicted, unit_length
 from unem.methods._registry import register
 
 _REFERENCE = "M. Boudiaf et al., Transductive information maximization for few-shot learning, NeurIPS 2020"

@@ -8,8 +8,9 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
+from unem._checks import check_count, check_number
 from unem.core.task import Task
-from unem.methods._common import check_count, check_number, one_hot
+from unem.methods._common import one_hot
 from unem.methods._gaussian_mixture import VARIANCE_FLOOR, assign, log_gaussian, query_graph
 from unem.methods._graphs import largest
 from unem.methods._image_text import ImageTextMethod, real_support, zero_shot_logits
