@@ -3,7 +3,7 @@
     make bench
     make bench ARGS="--device cuda --only 'dirichlet*'"
 
-What is timed, and how the floor is counted, is said in ``unem/benchmark.py``. Rows are printed as they come, and the CSV is
+What is timed, and how the floor is counted, is said in ``unem.benchmark``. Rows are printed as they come, and the CSV is
 written anew after each, so that an interrupted run leaves what it has measured.
 """
 
