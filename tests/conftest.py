@@ -11,6 +11,7 @@ CHECKED = [
     "unem.core.laws",
     "unem.learning.unrolled",
     "unem.data.source",
+    "unem.core.rows",
     "unem.core.task",
     "unem.evaluation.metrics",
 ]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import unem
 from helpers import reference
-from unem.core.task import Rows
+from unem.core.rows import Rows
 
 
 def one_by_one(task, reference_gem, classes, **kwargs):

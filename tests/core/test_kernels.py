@@ -17,7 +17,7 @@ pytest.importorskip("triton")
 import unem  # noqa: E402
 from unem.core.em import iterate  # noqa: E402
 from unem.core.numerics import backends, newton, triton_assign, triton_dirichlet, triton_gaussian  # noqa: E402
-from unem.core.task import Rows  # noqa: E402
+from unem.core.rows import Rows  # noqa: E402
 from unem.learning.unrolled import LEARNABLE  # noqa: E402
 
 

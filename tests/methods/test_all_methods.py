@@ -8,7 +8,7 @@ import torch
 import unem
 from helpers.families import some_family
 from unem import InputError
-from unem.core.task import Rows
+from unem.core.rows import Rows
 from unem.data.digits import digits
 from unem.learning.family_training import FAMILIES
 
@@ -231,6 +231,6 @@ def test_a_task_carries_nothing_of_the_queries_but_their_features():
     carried = {"support_rows", "query_rows", "support_labels", "num_classes", "single", "text", "even_shots"}
     for task in seen:
         assert set(vars(task)) <= carried | {"support", "query"}  # the last two are gathered from the rows
-        assert set(vars(task.query_rows)) == {"table", "index", "images"}  # images: functions of the table
+        assert set(vars(task.query_rows)) == {"table", "index", "cache"}  # cache: functions of the table
         assert task.query_rows.table.is_floating_point()
         assert task.support_labels.shape == task.support_rows.shape[:2]

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from unem.core.em import gem
 from unem.core.laws import Law, by_name
+from unem.core.rows import Rows
 from unem.core.schedule import Schedule
-from unem.core.task import Rows, Task
+from unem.core.task import Task
 from unem.data import FeatureSet
 from unem.learning.unrolled import LEARNABLE, UNEM
 

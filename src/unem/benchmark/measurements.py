@@ -17,7 +17,7 @@ from unem.benchmark.machine import Machine
 from unem.benchmark.rows import Row, against_columns, case_columns, make_row, own_columns
 from unem.benchmark.timing import Contender, interleave, time_and_memory
 from unem.core.em import gem
-from unem.core.graphs import GraphedMethod
+from unem.core.memory import GraphedMethod
 from unem.core.numerics.backends import plain_torch
 from unem.core.task import Task
 from unem.data.sampler import Draw, Protocol

@@ -1,19 +1,39 @@
-"""Memory: what a run used, and how work is split so that it fits."""
+"""Memory and launches: how work is split so that it fits, what a run used, and CUDA graphs.
+
+A CUDA graph records work that is the same again and again and replays it, so that launching it costs nothing: small
+batches on a GPU are bound by launches, a hundred or more a pass. Training does its steps this way by itself, and so
+does ``evaluate`` where it has many batches; :class:`GraphedMethod` is for software that classifies batches of one size
+all day.
+"""
 
 from __future__ import annotations
 
 import os
 import resource
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from unem.core.task import Task
+from unem.core.rows import Rows
+from unem.core.task import Inputs, Prediction, Task
+from unem.errors import InputError
 
-__all__ = ["SHARERS", "PeakMemory", "gpu_sharers", "images_per_batch", "in_parts", "parts_of", "tasks_per_batch"]
+__all__ = [
+    "SHARERS",
+    "Graph",
+    "GraphedMethod",
+    "PeakMemory",
+    "gpu_sharers",
+    "images_per_batch",
+    "in_parts",
+    "parts_of",
+    "tasks_per_batch",
+]
 
 CPU_BUDGET = 192 << 20  # a batch this large keeps the cores busy; a larger one only leaves the caches
 CUDA_SHARE = 0.25
@@ -22,12 +42,14 @@ PART_BYTES = 32 << 20  # of the queries handled at once, where they are very man
 NUMBERS_AT_ONCE = {"cpu": 1 << 26, "cuda": 1 << 31}
 """Numbers that the tasks of one part of a batch may take together: 256 MB in float32, 8 GB on a GPU."""
 SHARERS = "UNEM_GPU_SHARERS"  # environment variable: how many processes use each GPU at once
+WARM_UPS = 3  # kernels are compiled and libraries set up before anything is recorded
+KEPT_GRAPHS = 8
 
 
 def gpu_sharers() -> int:
     """How many processes have agreed to share a GPU; each takes its part of what one alone would take."""
-    told = os.environ.get(SHARERS, "1")
-    return int(told) if told.isdecimal() and int(told) > 0 else 1
+    number = os.environ.get(SHARERS, "1")
+    return int(number) if number.isdecimal() and int(number) > 0 else 1
 
 
 def tasks_per_batch(
@@ -48,11 +70,12 @@ def tasks_per_batch(
 
 
 def images_per_batch(size: int, device: torch.device | str = "cpu") -> int:
-    """How many images of ``size × size`` pixels a backbone takes at once: a power of two, the same whenever it is asked.
+    """How many images of ``size × size`` pixels a backbone takes at once: a power of two, always the same one.
 
-    On a GPU, what its memory holds: forty times the image is what the early layers of the usual networks come to. On a CPU few: the
-    largest layer, eight times the image, should stay below what the allocator gives back to the system each time, since fresh
-    pages cost more than the larger batch saves (measured: 31 ms an image by fours, 55 by thirty-twos).
+    On a GPU, what its memory holds: forty times the image is what the early layers of the usual networks come to. On a
+    CPU few: the largest layer, eight times the image, should stay below what the allocator gives back to the system
+    each time, since fresh pages cost more than the larger batch saves (measured: 31 ms an image by fours, 55 by
+    thirty-twos).
 
     Example:
         >>> images_per_batch(224), images_per_batch(84)
@@ -127,3 +150,111 @@ def _resident(field: str) -> int:
     except OSError:
         pass
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 if field == "VmHWM" else 0
+
+
+# -- CUDA graphs -------------------------------------------------------------------------------------------------------
+
+
+class Graph:
+    """A function of tensors on a GPU, recorded for inputs of one shape.
+
+    The function must do all its work on the device and may not ask the host for a value. What it returns is overwritten
+    by the next call.
+    """
+
+    def __init__(self, function: Callable[..., Tensor], *inputs: Tensor) -> None:
+        self._device = inputs[0].device
+        with torch.inference_mode(False):  # tensors made in that mode could not be written to outside it
+            self._inputs = [t.clone() for t in inputs]
+        with torch.cuda.device(self._device):
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(WARM_UPS):
+                    function(*self._inputs)
+            torch.cuda.current_stream().wait_stream(stream)
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                self._output = function(*self._inputs)
+
+    def __call__(self, *inputs: Tensor) -> Tensor:
+        for mine, given in zip(self._inputs, inputs, strict=True):
+            mine.copy_(given)
+        with torch.cuda.device(self._device):
+            self._graph.replay()
+        return self._output
+
+
+class GraphedMethod:
+    """A method whose predictions on a GPU are replayed graphs, one for each size of task; on the CPU the method itself.
+
+    Tasks that were drawn from feature tables hand over row numbers only; the tables must stay where they are. One
+    thread at a time: graphs write to memory of their own.
+
+    Args:
+        method: one that works on the device alone, as those made of generalized EM do (``capturable``).
+
+    Example:
+        >>> import torch, unem
+        >>> method = GraphedMethod(unem.create("em-gaussian"))
+        >>> task = unem.Task(torch.tensor([[0.0], [4.0]]), torch.tensor([0, 1]), torch.tensor([[1.0], [3.5]]))
+        >>> method.predict(task).labels
+        tensor([0, 1])
+    """
+
+    capturable = False  # a recording cannot be recorded
+
+    def __init__(self, method: Any) -> None:
+        if not getattr(method, "capturable", False):
+            raise InputError(
+                f"method: {method.name} asks the host for values on its way and cannot be recorded as a graph"
+            )
+        self.method = method
+        self._graphs: OrderedDict[Any, tuple[Graph, Any]] = OrderedDict()
+
+    @property
+    def name(self) -> str:
+        return str(self.method.name)
+
+    @property
+    def inputs(self) -> Inputs:
+        inputs: Inputs = self.method.inputs
+        return inputs
+
+    def describe(self) -> dict[str, Any]:
+        """What determines its predictions, as plain values."""
+        return dict(self.method.describe()) if hasattr(self.method, "describe") else {}
+
+    def predict(self, task: Task) -> Prediction:
+        if task.device.type != "cuda":
+            prediction: Prediction = self.method.predict(task)
+            return prediction
+        inputs, rebuild, key = _split_task(task)
+        if key not in self._graphs:
+            with torch.no_grad():
+                graph = Graph(lambda *tensors: self.method.predict(rebuild(*tensors)).probabilities, *inputs)
+            self._graphs[key] = graph, rebuild  # which holds the tables that the graph reads
+        self._graphs.move_to_end(key)
+        probabilities = self._graphs[key][0](*inputs).clone()
+        if len(self._graphs) > KEPT_GRAPHS:
+            self._graphs.popitem(last=False)
+        return Prediction(probabilities)
+
+
+def _split_task(task: Task) -> tuple[list[Tensor], Callable[..., Task], Any]:
+    """What changes from task to task, how to build a task from it, and what must be equal for a recorded graph."""
+    both = (task.support_rows, task.query_rows)
+    changing = [rows.table if rows.index is None else rows.index for rows in both]
+    fixed = [None if rows.index is None else rows.table for rows in both]
+
+    def rebuild(support: Tensor, query: Tensor, labels: Tensor, text: Tensor | None = None) -> Task:
+        rows = [
+            Rows(new) if table is None else Rows(table, new) for table, new in zip(fixed, (support, query), strict=True)
+        ]
+        return task.like(rows[0], labels, rows[1], text)
+
+    inputs = [*changing, task.support_labels.contiguous(), *([] if task.text is None else [task.text])]
+    shapes = tuple((tuple(t.shape), t.dtype) for t in inputs)
+    tables = tuple(None if t is None else (t.data_ptr(), tuple(t.shape), t.stride(), t.dtype) for t in fixed)
+    key = (shapes, tables, task.num_classes, task.single, task.even_shots, task.device)
+    return inputs, rebuild, key

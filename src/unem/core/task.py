@@ -3,111 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import embedding_bag
 
+from unem.core.rows import Rows
 from unem.errors import InputError
 
-__all__ = ["PADDING", "Inputs", "Prediction", "Rows", "Task", "as_floating", "check_finite"]
+__all__ = ["PADDING", "Inputs", "Prediction", "Task", "as_floating", "check_finite"]
 
 Inputs = Literal["features", "similarities", "image+text"]
-"""What the samples of a task are: embeddings; similarities to the classes' texts; or unit embeddings, with the texts' beside them."""
+"""What the samples of a task are: embeddings, similarities to the class texts, or unit embeddings beside the texts'."""
 
 PADDING = -1
 """Label of a support row that is not there, so that tasks with different numbers of shots can share a batch."""
 
 CHECKED_AT_ONCE = 1 << 22
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """The samples of a batch of tasks: a tensor, or rows of a table that is gathered only when it must be.
-
-    Tasks that are drawn from one feature table overlap: what is a function of a row alone is then computed once per row of
-    the table, and the support of a class is summed without a copy of it.
-
-    Example:
-        >>> rows = Rows(torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([[0, 1], [2, 1]]))
-        >>> rows.map(torch.square).gathered().squeeze(-1)
-        tensor([[ 1.,  4.],
-                [16.,  4.]])
-    """
-
-    table: Float[Tensor, "row feature"] | Float[Tensor, "task sample feature"]
-    index: Int[Tensor, "task sample"] | None = None
-    images: _Images = field(default_factory=lambda: _Images(), repr=False)
-    """What :meth:`map` has made of the whole table, for all batches that are drawn from it."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Tasks, samples, features."""
-        return tuple(self.table.shape) if self.index is None else (*self.index.shape, self.table.shape[1])
-
-    def __getitem__(self, tasks: Any) -> Rows:
-        return Rows(self.table[tasks]) if self.index is None else self.at(self.index[tasks])
-
-    def gathered(self) -> Float[Tensor, "task sample feature"]:
-        if self.index is None:
-            return self.table
-        return self.table.index_select(0, self.index.flatten()).view(self.shape)
-
-    def indexed(self) -> tuple[Float[Tensor, "row feature"], Int[Tensor, "task sample"]]:
-        """As a table and row numbers, whichever way they are stored."""
-        if self.index is not None:
-            return self.table, self.index
-        tasks, samples, features = self.table.shape
-        rows = torch.arange(tasks * samples, device=self.table.device)
-        return self.table.reshape(-1, features), rows.view(tasks, samples)
-
-    def at(self, index: Int[Tensor, "task sample"]) -> Rows:
-        """Tasks of rows of the table."""
-        return Rows(self.table, index, self.images)
-
-    def map(self, function: Callable[[Tensor], Tensor], *, keep: bool = False) -> Rows:
-        """``function`` of every row, applied to the table or to the samples, whichever are fewer.
-
-        With ``keep``, for functions that are always the same object, what was made of the table serves all later batches.
-        """
-        if self.index is None:
-            return Rows(function(self.table))
-        if keep and not self.table.requires_grad:
-            image = self.images.of(function, self.table, self.index.numel())
-        else:
-            image = function(self.table) if self.index.numel() >= len(self.table) else None
-        return Rows(function(self.gathered())) if image is None else Rows(image, self.index)
-
-    def sum_consecutive(
-        self, count: int, weights: Float[Tensor, "task sample"] | None = None
-    ) -> Float[Tensor, "task class feature"]:
-        """Sums, or weighted sums, of every ``count`` consecutive samples."""
-        if self.index is None and weights is None:
-            tasks, samples, features = self.table.shape
-            return self.table.view(tasks, samples // count, count, features).sum(2)
-        table, index = self.indexed()
-        weights = None if weights is None else weights.reshape(-1, count)
-        sums = embedding_bag(index.reshape(-1, count), table, mode="sum", per_sample_weights=weights)
-        return sums.view(len(index), -1, table.shape[1])
-
-
-class _Images:
-    """Functions of a whole table, each made as soon as so many rows were asked for as the table has."""
-
-    def __init__(self) -> None:
-        self.asked: dict[Callable[[Tensor], Tensor], int] = {}
-        self.made: dict[Callable[[Tensor], Tensor], Tensor] = {}
-
-    def of(self, function: Callable[[Tensor], Tensor], table: Tensor, rows: int) -> Tensor | None:
-        self.asked[function] = self.asked.get(function, 0) + rows
-        if function not in self.made and self.asked[function] >= len(table):
-            self.made[function] = function(table)
-        return self.made.get(function)
 
 
 class Task:
@@ -264,7 +180,7 @@ class Task:
     def class_sums(
         self, rows: Rows, weights: Float[Tensor, "task sample"] | None = None
     ) -> Float[Tensor, "task class feature"]:
-        """:meth:`sum_by_class` of some function of the support, given as rows; without a copy where that is possible."""
+        """:meth:`sum_by_class` of some function of the support, given as rows; without a copy where possible."""
         if self.even_shots is not None:
             return rows.sum_consecutive(self.even_shots, weights)
         return self.sum_by_class(rows.gathered() if weights is None else weights.unsqueeze(-1) * rows.gathered())
@@ -354,6 +270,11 @@ class Prediction:
         return self.probabilities.argmax(-1)
 
 
+def predicted(task: Task, probabilities: Float[Tensor, "task query class"]) -> Prediction:
+    """The answer in the form the task was given: without the task dimension for a single one."""
+    return Prediction(probabilities.squeeze(0) if task.single else probabilities)
+
+
 def as_floating(value: Any, name: str) -> Tensor:
     """A float32 or float64 tensor from anything array-like; half precision is widened."""
     try:
@@ -391,12 +312,12 @@ def check_finite(tensor: Tensor, name: str) -> None:
 def _count_not_finite(tensor: Tensor) -> tuple[int, tuple[int, ...]]:
     """How many values are NaN or infinite and where the first is; in pieces, as the tensor may fill half the memory."""
     rows = tensor.reshape(-1, tensor.shape[-1] if tensor.ndim else 1)
-    number, first, seen = 0, 0, 0
+    number, first, checked = 0, 0, 0
     for piece in rows.split(max(1, CHECKED_AT_ONCE // rows.shape[1])):
         bad = ~torch.isfinite(piece).flatten()
         if number == 0 and bad.any():
-            first = seen + int(bad.nonzero()[0])
-        number, seen = number + int(bad.sum()), seen + len(bad)
+            first = checked + int(bad.nonzero()[0])
+        number, checked = number + int(bad.sum()), checked + len(bad)
     return number, tuple(int(i) for i in torch.unravel_index(torch.tensor(first), tensor.shape))
 
 

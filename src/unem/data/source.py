@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from unem.core.task import Inputs, Rows, Task
+from unem.core.rows import Rows
+from unem.core.task import Inputs, Task
 from unem.data.features import FeatureSet
 from unem.data.sampler import Draw, Protocol, Sampler
 from unem.errors import InputError

@@ -13,8 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from unem._version import __version__
-from unem.core.graphs import GraphedMethod
-from unem.core.memory import PeakMemory, tasks_per_batch
+from unem.core.memory import GraphedMethod, PeakMemory, tasks_per_batch
 from unem.core.task import Prediction, Task
 from unem.data.features import FeatureSet
 from unem.data.sampler import Draw, Protocol

@@ -10,7 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from unem.core.task import PADDING, Rows, Task
+from unem.core.rows import Rows
+from unem.core.task import PADDING, Task
 
 __all__ = ["VIEWS", "Seen", "alone", "plain", "root", "scatter", "unit"]
 
