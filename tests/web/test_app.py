@@ -21,9 +21,12 @@ import unem
 from helpers import app_data
 from helpers.image_data import picture, write_clip
 from unem.errors import InputError
+from unem.web.downloads import csv_of
 from unem.web.layers import assignments_by_layer
-from unem.web.session import Models, Session, Sessions, methods_for
+from unem.web.models import Models, methods_for
+from unem.web.session import Session
 from unem.web.uploads import MB, Limits, class_folders, read_features, received, safe_name, unpack
+from unem.web.visitors import Sessions
 
 SMALL = Limits(upload=20 * MB, images=30, pixels=100_000, unpacked=40 * MB)
 
@@ -373,7 +376,7 @@ def test_the_table_is_csv_that_no_spreadsheet_computes(models):
     session.receive("support", "a.zip", app_data.zipped(names))
     session.receive("query", "=1+1.png", png(3))
     session.receive("query", 'b,c".png', png(4))
-    rows = list(csv.DictReader(io.StringIO(session.label(models).csv())))
+    rows = list(csv.DictReader(io.StringIO(csv_of(session.label(models)))))
     assert [row["image"] for row in rows] == ["'=1+1.png", 'b,c".png']
     assert {row["class"] for row in rows} <= {"'=cmd", "<b>"}
     for row in rows:
@@ -476,7 +479,7 @@ def test_two_visitors_at_once_get_their_own_answers(models):
 
 
 def test_visitors_who_leave_are_forgotten(monkeypatch):
-    monkeypatch.setattr("unem.web.session.GRACE", 0.05)
+    monkeypatch.setattr("unem.web.visitors.GRACE", 0.05)
     sessions = Sessions(Limits(held=10_000), idle=0.3)
     gone, stays = sessions.begin("a"), sessions.begin("b")
     gone.receive("query", "1.png", b"x" * 9000)
@@ -549,5 +552,5 @@ def test_other_ways_in_are_closed(server):
 def test_a_port_in_use_is_said(server):
     from unem.web.server import listening
 
-    with listening("127.0.0.1", 0) as sock, pytest.raises(InputError, match="try another --port"):
+    with listening("127.0.0.1", 0) as sock, pytest.raises(InputError, match="try another port"):
         listening("127.0.0.1", sock.getsockname()[1])

@@ -204,10 +204,11 @@ def test_a_visitor_who_closes_the_page_is_forgotten(browser, monkeypatch):
 
     import uvicorn
 
+    from unem.web.models import Models
     from unem.web.server import listening, make_app, private_folder
-    from unem.web.session import Models, Sessions
+    from unem.web.visitors import Sessions
 
-    monkeypatch.setattr("unem.web.session.GRACE", 0.2)
+    monkeypatch.setattr("unem.web.visitors.GRACE", 0.2)
     sessions = Sessions()
     with private_folder(), listening("127.0.0.1", 0) as sock:
         running = uvicorn.Server(uvicorn.Config(make_app(sessions, Models()), log_level="critical"))

@@ -12,7 +12,7 @@ import torch
 from unem.data.digits import SIDE, digits
 from unem.data.features import FeatureSet
 from unem.errors import InputError
-from unem.web.session import Item, Side, thumbnail
+from unem.web.sides import Item, Side, thumbnail
 
 __all__ = ["example", "shape_images"]
 

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unem.core.em import iterate
-from unem.core.laws.base import ClassModel
+from unem.core.laws.base import Law
 from unem.core.schedule import Schedule
 from unem.core.task import PADDING, Task
 from unem.learning.family import candidates, relative, summaries
@@ -59,12 +59,12 @@ def assignments_by_layer(method: Method, task: Task) -> Float[Tensor, "layer que
     return None
 
 
-def _run(task: Task, law: ClassModel, schedule: Schedule) -> Tensor:
+def _run(task: Task, law: Law, schedule: Schedule) -> Tensor:
     numbers = {name: getattr(schedule, name) for name in law.numbers}
     return _steps(law, law.scaled(law.prepare(task), **numbers), schedule)[:, 0]
 
 
-def _steps(law: ClassModel, statistics: Any, schedule: Schedule) -> Tensor:
+def _steps(law: Law, statistics: Any, schedule: Schedule) -> Tensor:
     steps: Any = _Steps()
     iterate(law, statistics, schedule.class_balances, schedule.temperatures, schedule.text_weights, recorder=steps)
     found: Tensor = steps.stacked()

@@ -15,8 +15,12 @@ import torch
 from unem.errors import InputError
 from unem.vision.images.listing import ENDINGS
 from unem.web import views
-from unem.web.session import Models, Order, Session, Sessions, methods_for
+from unem.web.downloads import csv_of
+from unem.web.models import Models, methods_for
+from unem.web.outcome import Order
+from unem.web.session import Session
 from unem.web.uploads import FEATURE_ENDINGS, MB
+from unem.web.visitors import Sessions
 
 __all__ = ["build", "style", "theme"]
 
@@ -282,7 +286,7 @@ class _Page:
         outcome = self.sessions.get(token).outcome
         if outcome is None:
             raise InputError("Nothing is labelled yet.")
-        return outcome.csv()
+        return csv_of(outcome)
 
     # -- what is shown ----------------------------------------------------------------------------------------------------
 

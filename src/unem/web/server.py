@@ -14,8 +14,9 @@ from typing import Any
 from urllib.parse import unquote
 
 from unem.errors import InputError
-from unem.web.session import Models, Sessions
+from unem.web.models import Models
 from unem.web.uploads import Limits, shown, too_large
+from unem.web.visitors import Sessions
 
 __all__ = ["Guard", "listening", "make_app", "private_folder", "serve"]
 
@@ -133,7 +134,7 @@ def listening(host: str, port: int) -> socket.socket:
         found.listen(128)
     except OSError as error:
         raise InputError(
-            f"--host, --port: cannot listen on {host}:{port}: {error.strerror or error}; try another --port"
+            f"host, port: cannot listen on {host}:{port}: {error.strerror or error}; try another port"
         ) from None
     return found
 

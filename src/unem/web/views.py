@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from unem.errors import InputError
-from unem.web.session import Item, Outcome, Session, Side
+from unem.web.outcome import Outcome
+from unem.web.session import Session
+from unem.web.sides import Item, Side
 from unem.web.uploads import shown
 
 __all__ = ["changes", "chosen", "colour", "gallery", "layers", "left_out", "sent", "summary", "text"]
