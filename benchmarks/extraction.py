@@ -21,9 +21,9 @@ import torch
 
 from unem.core.memory import images_per_batch
 from unem.vision.backbones import create
+from unem.vision.datasets import images_of
 from unem.vision.extraction import extract
 from unem.vision.extraction.pipeline import cores, decoded
-from unem.vision.images import images_of
 
 
 def timed(action: Callable[[], Any]) -> tuple[float, float]:

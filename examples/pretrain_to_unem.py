@@ -22,8 +22,8 @@ import torch
 
 import unem
 from unem._io import write_json
-from unem.vision.images import images_of
-from unem.vision.images.tensors import ImageTensors, load_pixels, split_classes
+from unem.vision.datasets import images_of
+from unem.vision.images import ImageTensors, load_pixels, split_classes
 from unem.vision.networks import NETWORKS, create
 from unem.vision.pretraining import Pretrained, PretrainingConfig, PretrainingEpoch, features_of, pretrain, stored_size
 

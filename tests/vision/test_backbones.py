@@ -275,7 +275,7 @@ def test_names_that_mean_nothing(name, monkeypatch):
 
 
 def test_what_is_missing_is_named(monkeypatch):
-    monkeypatch.setattr(base, "_found", lambda package: package != "timm")
+    monkeypatch.setattr(base, "is_installed", lambda package: package != "timm")
     with pytest.raises(InputError, match="needs timm: pip install timm"):
         backbones.create("timm:resnet50")
     assert [b.prefix for b in backbones.list_backbones() if not b.available] == ["timm"]

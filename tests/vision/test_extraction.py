@@ -26,9 +26,10 @@ from unem import FeatureSet
 from unem.cli import app
 from unem.errors import InputError
 from unem.vision.backbones import create
+from unem.vision.datasets import images_of
 from unem.vision.extraction import extract, text_features
 from unem.vision.extraction.pipeline import decoded
-from unem.vision.images import ImageError, ImageList, images_of, open_image
+from unem.vision.images import ImageError, ImageList, open_image
 
 
 @pytest.fixture(scope="module")

@@ -20,9 +20,9 @@ from typer.testing import CliRunner
 
 from unem.cli import app
 from unem.errors import InputError
-from unem.vision.images import images_of
+from unem.vision.datasets import images_of
+from unem.vision.images import ImageTensors, load_pixels, split_classes
 from unem.vision.images.listing import ImageList
-from unem.vision.images.tensors import ImageTensors, load_pixels, split_classes
 from unem.vision.networks import Network, digest, load_checkpoint
 from unem.vision.pretraining import (
     NUMBERS,
@@ -331,7 +331,7 @@ def test_the_best_epoch_is_kept(tiny, monkeypatch):
 
 def test_validation_looks_at_centred_features_of_unit_length(tiny):
     """The accuracy, against prototypes written out on the same tasks."""
-    from unem.data.sampler import Sampler
+    from unem.data import Sampler
 
     images, validation = coloured(30, 3), coloured(40, 4, seed=3)
     run = _Run(images, validation, tiny, torch.device("cpu"), False)

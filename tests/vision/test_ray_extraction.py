@@ -17,9 +17,9 @@ from helpers.image_data import write_class_folders, write_clip  # noqa: E402
 from helpers.ray_processes import descendants  # noqa: E402
 from unem.errors import InputError  # noqa: E402
 from unem.vision.backbones import create  # noqa: E402
+from unem.vision.datasets import images_of  # noqa: E402
 from unem.vision.extraction import extract  # noqa: E402
 from unem.vision.extraction.ray import RayShards  # noqa: E402
-from unem.vision.images import images_of  # noqa: E402
 
 NODE = {"num_cpus": 1, "object_store_memory": 100 << 20}
 

@@ -100,7 +100,7 @@ def extract_command(
     file comes out the same to the byte.
     """
     from unem.vision.backbones import create
-    from unem.vision.images import images_of
+    from unem.vision.datasets import images_of
 
     check_writable(output)
     if output.suffix != ".safetensors":

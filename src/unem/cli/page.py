@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Annotated
 
 import typer
 
+from unem._extras import require
 from unem.cli.common import Device, app, check_device, command, out
-from unem.errors import InputError
 
 __all__: list[str] = []
 
@@ -42,8 +41,7 @@ def app_command(
     """
     from unem.web.uploads import Limits
 
-    if find_spec("gradio") is None:
-        raise InputError("the web page needs gradio: pip install '.[app]' in a clone of unem")
+    require("gradio", "app", "the web page")
     from unem.web.server import LOOPBACK, serve
 
     def ready(address: str) -> None:

@@ -13,8 +13,8 @@ from rich.progress import BarColumn, Progress, TextColumn
 from unem._io import check_writable
 from unem.cli.common import Device, Quiet, Seed, app, check_device, command, err, out, progress_bars
 from unem.errors import InputError
-from unem.vision.images import images_of
-from unem.vision.images.tensors import ImageTensors, load_pixels, split_classes
+from unem.vision.datasets import images_of
+from unem.vision.images import ImageTensors, load_pixels, split_classes
 from unem.vision.networks import NETWORKS, SIZE, load_checkpoint
 from unem.vision.pretraining import (
     Pretrained,

@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from unem._extras import require
 from unem._io import check_writable, read_json, to_json, write_aside, write_json
 from unem._version import __version__
 from unem.core.em import iterate
@@ -171,7 +172,7 @@ def export_onnx(learned: Learned, path: str | os.PathLike[str]) -> None:
     """An ONNX file of a schedule of the Gaussian law, with any number of samples, classes, queries and features.
 
     Inputs ``support``, ``support_classes`` and ``query`` as in :class:`Program`, output ``probabilities``, all float32. Needs ``onnx`` and ``onnxscript``
-    (``pip install '.[export]' in a clone of unem``). The Dirichlet law needs ψ, which ONNX does not have.
+    (the extra ``export``). The Dirichlet law needs ψ, which ONNX does not have.
     """
     schedule = _schedule(learned)
     if schedule.law != "gaussian":
@@ -179,11 +180,8 @@ def export_onnx(learned: Learned, path: str | os.PathLike[str]) -> None:
             f"schedule: ONNX is for the gaussian law, this one is for {schedule.law!r} (export it for torch)"
         )
     check_writable(path)
-    try:
-        import onnx
-        import onnxscript  # noqa: F401  torch needs it
-    except ImportError as error:
-        raise InputError(f"--format onnx needs {error.name}: pip install '.[export]' in a clone of unem") from None
+    onnx: Any = require("onnx", "export", "format: onnx")
+    require("onnxscript", "export", "format: onnx")  # torch uses it
     with torch.no_grad(), _quiet():
         made = torch.onnx.export(
             Program(schedule).eval(),
@@ -339,14 +337,9 @@ def _downloaded(name: str, revision: str | None) -> Path:
 
 
 def _hub() -> Any:
-    try:
-        import huggingface_hub
-        import huggingface_hub.errors
-    except ImportError:
-        raise InputError(
-            "source: the Hub needs huggingface_hub (pip install huggingface_hub); folders do not"
-        ) from None
-    return huggingface_hub
+    hub = require("huggingface_hub", "", "source: the Hub", instead="a folder needs nothing")
+    require("huggingface_hub.errors", "", "source: the Hub")
+    return hub
 
 
 def _plain(learned: Learned | GEMMethod) -> Schedule | ScheduleFamily:

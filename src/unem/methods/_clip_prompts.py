@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import normalize, scaled_dot_product_attention
 
+from unem._extras import require
 from unem.errors import InputError
 from unem.methods.coop import random_context
 
@@ -211,8 +212,4 @@ def _load(transformers: Any, path: str | os.PathLike[str]) -> Any:
 
 
 def _transformers() -> Any:
-    try:
-        import transformers
-    except ImportError as error:
-        raise InputError('model: loading one needs transformers; pip install "unem[images]"') from error
-    return transformers
+    return require("transformers", "images", "model: loading one")

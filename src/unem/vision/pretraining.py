@@ -25,8 +25,7 @@ from torch.nn import functional as F
 from unem._io import write_aside
 from unem._version import __version__
 from unem.core.numerics.permutation import hash64
-from unem.data.features import FeatureSet
-from unem.data.sampler import Protocol
+from unem.data import FeatureSet, Protocol
 from unem.errors import InputError
 from unem.evaluation import evaluate
 from unem.vision.images.tensors import ImageTensors

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from unem.data.features import FeatureSet
+from unem._extras import require
+from unem.data import FeatureSet
 from unem.errors import InputError
 from unem.experiments.cells import Job, job_from_key
 from unem.experiments.engines.worker import describe_error
@@ -108,11 +109,7 @@ class RayEngine:
 
 
 def _ray() -> Any:
-    try:
-        import ray
-    except ImportError:
-        raise InputError("engine: 'ray' needs the ray package: pip install '.[ray]' in a clone of unem") from None
-    return ray
+    return require("ray", "ray", "engine: 'ray'")
 
 
 # -- on the node ------------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import os
 from abc import ABC, abstractmethod
@@ -19,10 +18,11 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from unem._extras import install_hint, is_installed
 from unem.errors import InputError
 from unem.vision.backbones.preprocessing import Preprocessing
 
-__all__ = ["Backbone", "BackboneInfo", "create", "list_backbones", "register"]
+__all__ = ["Backbone", "BackboneInfo", "create", "list_backbones", "parse_name", "register"]
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 TEXTS_AT_ONCE = 256
@@ -146,18 +146,11 @@ class BackboneInfo:
     @property
     def missing(self) -> tuple[str, ...]:
         """Packages it needs and that are not there."""
-        return tuple(p for p in self.packages if not _found(p))
+        return tuple(p for p in self.packages if not is_installed(p))
 
     @property
     def available(self) -> bool:
         return not self.missing
-
-
-def _found(package: str) -> bool:
-    try:
-        return importlib.util.find_spec(package) is not None
-    except (ImportError, ValueError):  # ValueError: someone put None into sys.modules
-        return False
 
 
 _registry: dict[str, BackboneInfo] = {}
@@ -169,7 +162,7 @@ def register(
     example: str,
     text: bool = False,
     packages: Sequence[str] = (),
-    install: str = "pip install '.[images]' in a clone of unem",
+    install: str = install_hint("images"),
 ) -> Callable[[Callable[..., Backbone]], Callable[..., Backbone]]:
     """Add a kind of backbone; the factory gets what follows ``prefix:`` in a name, its docstring's first line is the summary."""
 
@@ -207,14 +200,20 @@ def create(
         >>> backbone.id, backbone.dim, backbone.size
         ('efficientnet-lite0', 1280, 224)
     """
-    kind, argument = _parse(name)
+    kind, argument = parse_name(name)
     info = _registry[kind]
     if info.missing:
         raise InputError(f"backbone: {name!r} needs {' and '.join(info.missing)}: {info.install}")
     return info.factory(argument, size).to(device, precision)
 
 
-def _parse(name: str) -> tuple[str, str]:
+def parse_name(name: str) -> tuple[str, str]:
+    """The kind of backbone that a name means, and what its factory gets; nothing is loaded.
+
+    Example:
+        >>> parse_name("openai/clip-vit-base-patch32"), parse_name("auto")
+        (('transformers', 'openai/clip-vit-base-patch32'), ('efficientnet-lite0', ''))
+    """
     if not isinstance(name, str) or not name:
         raise InputError(f"backbone: expected a name, got {name!r}")
     if name == "auto":

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from unem._extras import install_hint
 from unem.errors import InputError
 from unem.vision.backbones.base import Backbone, register
 from unem.vision.backbones.preprocessing import Preprocessing
@@ -45,7 +46,7 @@ class OpenClip(Backbone):
     example="open_clip:RN50/openai",
     text=True,
     packages=("open_clip",),
-    install="pip install open_clip_torch",
+    install=install_hint(package="open_clip_torch"),
 )
 def open_clip(argument: str = "", size: int | None = None) -> Backbone:
     """open_clip's RN50 and others, as MODEL/TAG, or MODEL/FILE.safetensors."""

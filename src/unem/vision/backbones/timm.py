@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from unem._extras import install_hint
 from unem.errors import InputError
 from unem.vision.backbones.base import Backbone, register
 from unem.vision.backbones.preprocessing import Preprocessing
@@ -20,7 +21,7 @@ class Timm(Backbone):
         return self.module(batch)  # type: ignore[no-any-return]
 
 
-@register("timm", example="timm:resnet50.a1_in1k", packages=("timm",), install="pip install timm")
+@register("timm", example="timm:resnet50.a1_in1k", packages=("timm",), install=install_hint(package="timm"))
 def timm(argument: str = "", size: int | None = None) -> Backbone:
     """timm models, by their name there."""
     import timm as package

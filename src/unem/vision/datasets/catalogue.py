@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from unem.errors import InputError
 
-__all__ = ["ENSEMBLE", "Dataset", "Hub", "class_texts", "dataset", "list_datasets", "prompts"]
+__all__ = [
+    "ENSEMBLE",
+    "Dataset",
+    "Hub",
+    "class_texts",
+    "dataset",
+    "dataset_called",
+    "list_datasets",
+    "name_key",
+    "prompts",
+]
 
 SPLITS_PAGE = "https://github.com/KaiyangZhou/CoOp/blob/main/DATASETS.md"
 """Where CoOp's split files are linked from."""
@@ -176,6 +188,19 @@ def dataset(name: str) -> Dataset:
         if wanted in map(_letters, spellings):
             return entry
     raise InputError(f"name: no dataset is called {name!r}; there are {', '.join(_all())}")
+
+
+def dataset_called(folder: str | os.PathLike[str]) -> Dataset | None:
+    """The dataset that a folder is called like; what the folder holds may be something else.
+
+    Example:
+        >>> dataset_called("data/oxford_pets").key
+        'oxford-pets'
+    """
+    try:
+        return dataset(Path(folder).resolve().name)
+    except InputError:
+        return None
 
 
 def _letters(name: str) -> str:

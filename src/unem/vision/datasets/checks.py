@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from unem.errors import InputError
-from unem.vision.datasets.catalogue import Dataset, dataset, list_datasets, name_key
+from unem.vision.datasets.catalogue import Dataset, dataset, dataset_called, list_datasets, name_key
 from unem.vision.datasets.layouts import Found, find, some
 
 __all__ = ["CheckReport", "check"]
@@ -59,11 +59,12 @@ def check(directory: str | os.PathLike[str], name: str | None = None) -> CheckRe
 
     Args:
         directory: as for :func:`~unem.vision.datasets.read`.
-        name: of the dataset; left out, its split file, folder or class names may say it.
+        name: of the dataset; left out, the folder's name, its split file or its class names may say it.
     """
     entry = dataset(name) if name else None
+    expected = entry or dataset_called(directory)  # only compared with: nothing is renamed by a check
     try:
-        found = find(directory, name)
+        found = find(directory, expected.key if expected else None)
     except InputError as error:
         advice = (entry.how_to_get(),) if entry else ()
         return CheckReport(

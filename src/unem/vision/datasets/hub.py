@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from unem._extras import require
 from unem._io import read_json, write_aside
 from unem.errors import InputError
 from unem.vision.datasets.catalogue import Dataset, dataset
 from unem.vision.datasets.checks import CheckReport, check
 from unem.vision.datasets.layouts import SPLITS, hub_form, inside, read, some
-from unem.vision.images.listing import ENDINGS, ImageList
+from unem.vision.images import ENDINGS, ImageList
 
 __all__ = ["export", "get"]
 
@@ -66,7 +67,7 @@ def export(
     rows = _write_images(parts, target, entry, label, progress)
     if not rows:
         raise InputError(f"source: {str(place)!r} has no labelled images")
-    _write_index(rows, target / "index.csv")
+    _write_index(rows, target / "index.csv", entry)
     return read(target, name)
 
 
@@ -135,13 +136,9 @@ def _check_there(files: list[Path], place: Path) -> None:
 
 
 def _pyarrow() -> Any:
-    try:
-        import pyarrow
-        import pyarrow.ipc
-        import pyarrow.parquet
-    except ImportError:
-        raise InputError("pyarrow is needed to read this: pip install '.[images]' in a clone of unem") from None
-    return pyarrow
+    for part in ("ipc", "parquet"):
+        require(f"pyarrow.{part}", "images", "source: reading it")
+    return require("pyarrow", "images", "source: reading it")
 
 
 def _batches(part: _Part) -> tuple[Any, int, Iterator[Any]]:
@@ -237,15 +234,20 @@ def _write_one(picture: Any, target: Path, stem: str, where: str) -> str:
     return path
 
 
-def _write_index(rows: list[_Row], file: Path) -> None:
-    """Classes in the order of their numbers in the source, or of their names; those without images have no number."""
+def _write_index(rows: list[_Row], file: Path, entry: Dataset | None) -> None:
+    """Classes in the order of their numbers in the source, or of their names; those without images have no number.
+
+    They are called as in the catalogue, where the dataset was asked for.
+    """
     values = {r.name: r.value for r in rows}
-    numbers = {name: i for i, name in enumerate(sorted(values, key=lambda n: (str(type(values[n])), values[n])))}
+    order = sorted(values, key=lambda n: (str(type(values[n])), values[n]))
+    numbers = {name: i for i, name in enumerate(order)}
+    called = dict(zip(order, entry.names_of(order) if entry else order, strict=True))
     split = any(r.split for r in rows)
     with write_aside(file) as aside, open(aside, "w", encoding="utf-8", newline="") as out:
         writer = csv.writer(out)
         writer.writerow(["path", "label", "class", "split"] if split else ["path", "label", "class"])
-        writer.writerows([r.path, numbers[r.name], r.name, *([r.split] if split else ())] for r in rows)
+        writer.writerows([r.path, numbers[r.name], called[r.name], *([r.split] if split else ())] for r in rows)
 
 
 def get(name: str, directory: str | os.PathLike[str], *, progress: Progress | None = None) -> CheckReport:
@@ -273,16 +275,13 @@ def get(name: str, directory: str | os.PathLike[str], *, progress: Progress | No
 
 def _download(entry: Dataset, folder: Path) -> None:
     assert entry.hub is not None
-    try:
-        from huggingface_hub import snapshot_download
-    except ImportError:
-        raise InputError("huggingface_hub is needed to download: pip install '.[images]' in a clone of unem") from None
+    hub: Any = require("huggingface_hub", "images", "name: a download")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"directory: cannot make {str(folder)!r}: {error.strerror or error}") from error
     try:
-        snapshot_download(entry.hub.id, repo_type="dataset", allow_patterns=["*.parquet"], local_dir=folder)
+        hub.snapshot_download(entry.hub.id, repo_type="dataset", allow_patterns=["*.parquet"], local_dir=folder)
     except Exception as error:  # whatever the Hub's client and the network raise: the user can only do something else
         gated = " (its terms must be accepted there, and `hf auth login` run)" if entry.hub.gated else ""
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]

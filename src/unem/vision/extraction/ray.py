@@ -7,9 +7,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from unem._extras import require
 from unem.core.memory import images_per_batch
 from unem.errors import InputError
-from unem.experiments.engines.ray import _ray
 from unem.vision.backbones.base import Backbone
 from unem.vision.extraction.pipeline import Source, cores, encode_shards
 from unem.vision.extraction.shards import Shard, ShardResult
@@ -126,6 +126,10 @@ class RayShards:
             raise InputError(
                 f"engine: Ray lost a worker {RESTARTS + 1} times, or could not start it: {error}"
             ) from None
+
+
+def _ray() -> Any:
+    return require("ray", "ray", "engine: 'ray'")
 
 
 def _content(file: Path) -> bytes | ImageError:

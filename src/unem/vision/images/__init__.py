@@ -1,7 +1,19 @@
-"""Image files: what is in a folder, and their pixels."""
+"""Image files: what is in a folder, their pixels, and tables of pixels."""
 
-from unem.vision.images.decode import ImageError, open_image
-from unem.vision.images.listing import ImageList
-from unem.vision.images.sources import images_of
+from unem.vision.images.decode import MAX_PIXELS, ImageError, open_image
+from unem.vision.images.listing import ENDINGS, UNLABELLED, ImageList, image_files
+from unem.vision.images.pixels import load_pixels
+from unem.vision.images.tensors import ImageTensors, split_classes
 
-__all__ = ["ImageError", "ImageList", "images_of", "open_image"]
+__all__ = [
+    "ENDINGS",
+    "MAX_PIXELS",
+    "UNLABELLED",
+    "ImageError",
+    "ImageList",
+    "ImageTensors",
+    "image_files",
+    "load_pixels",
+    "open_image",
+    "split_classes",
+]

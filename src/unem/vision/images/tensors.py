@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import os
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,9 +22,8 @@ from torch import Tensor
 
 from unem._io import write_aside
 from unem.errors import InputError
-from unem.vision.images.listing import ImageList
 
-__all__ = ["SPLITS", "ImageTensors", "load_pixels", "split_classes"]
+__all__ = ["SPLITS", "ImageTensors", "split_classes"]
 
 FORMAT = "unem-pixels/1"
 SPLITS = ("train", "val", "test")
@@ -244,94 +241,6 @@ def _read_safetensors(file: Path) -> dict[str, Any]:
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise InputError(f"images: {file.name!r} has a damaged header ({type(error).__name__}: {error})") from error
     return values
-
-
-# -- from image files -----------------------------------------------------------------------------------------------------
-
-
-def load_pixels(
-    images: ImageList,
-    size: int,
-    open_image: Callable[[Path], Any] | None = None,
-    *,
-    threads: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> ImageTensors:
-    """Read image files in parallel: the shorter side becomes ``size`` pixels, and the middle square is kept.
-
-    Args:
-        images: which files; those without a class are left out.
-        size: side of the squares.
-        open_image: from a path to a PIL image; :func:`unem.vision.images.decode.open_image` when left out.
-        threads: files read at once; as many as there are cores when left out (decoding does not hold Python's lock).
-        progress: called with (files done, files in all).
-
-    Files that cannot be read are in ``skipped``, with the reason.
-    """
-    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-        raise InputError(f"size: expected a whole number of pixels, got {size!r}")
-    if open_image is None:
-        open_image = _robust_reader()
-    known = (images.labels >= 0).nonzero()[0]
-    if len(known) == 0:
-        raise InputError(f"images: {images.name!r} has no images with a class")
-    table = torch.empty(len(known), 3, size, size, dtype=torch.uint8)
-    reader = open_image
-
-    def read(row: int) -> str | None:
-        try:
-            table[row] = _square(reader(images.file(int(known[row]))), size)
-        except (
-            OSError,
-            ValueError,
-            SyntaxError,
-            MemoryError,
-            ArithmeticError,
-        ) as error:  # what Pillow raises on damage
-            return str(error) or type(error).__name__
-        return None
-
-    reasons = []
-    with ThreadPoolExecutor(threads or os.cpu_count() or 1) as pool:
-        for done, reason in enumerate(pool.map(read, range(len(known))), start=1):
-            reasons.append(reason)
-            if progress:
-                progress(done, len(known))
-    good = np.asarray([reason is None for reason in reasons])
-    skipped = {images.paths[i]: reason for i, reason in zip(known, reasons, strict=True) if reason is not None}
-    if not good.any():
-        path, reason = next(iter(skipped.items()))
-        raise InputError(f"images: none of the {len(known)} files of {images.name!r} can be read ({path}: {reason})")
-    rows = known[good]
-    return ImageTensors(
-        table[torch.as_tensor(good)] if skipped else table,
-        images.labels[rows],
-        images.class_names,
-        split=None if images.split_names is None else images.split_names[rows],
-        skipped=skipped,
-        name=images.name,
-    )
-
-
-def _robust_reader() -> Callable[[Path], Any]:
-    try:
-        decode = importlib.import_module("unem.vision.images.decode")
-    except ImportError as error:
-        raise InputError(
-            f"images: reading image files needs Pillow (pip install '.[images]' in a clone of unem): {error}; a .npz of pixels does not"
-        ) from error
-    reader: Callable[[Path], Any] = decode.open_image
-    return reader
-
-
-def _square(image: Any, size: int) -> UInt8[Tensor, "3 size size"]:
-    """The middle of a picture; Pillow's resampling looks at every pixel, so that small squares do not flicker."""
-    image = image.convert("RGB")
-    width, height = image.size
-    side = min(width, height)
-    left, top = (width - side) // 2, (height - side) // 2
-    resized = image.crop((left, top, left + side, top + side)).resize((size, size), resample=2)  # 2 is bilinear
-    return torch.as_tensor(np.array(resized)).permute(2, 0, 1)
 
 
 def split_classes(images: ImageTensors, base: int, val: int, test: int, *, seed: int = 0) -> ImageTensors:
