@@ -799,7 +799,7 @@ def test_readers_need_no_further_packages():
 
 
 def test_the_page_says_what_the_catalogue_says():
-    page = (Path(__file__).parents[2] / "docs" / "datasets.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "datasets.md").read_text(encoding="utf-8")
     for d in list_datasets():
         row = next(line for line in page.splitlines() if line.startswith(f"| `{d.key}` |"))
         for fact in (

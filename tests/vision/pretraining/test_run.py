@@ -24,7 +24,7 @@ from unem.vision.datasets import images_of
 from unem.vision.images import ImageTensors, load_pixels, split_classes
 from unem.vision.images.listing import ImageList
 from unem.vision.networks import Network, digest, load_checkpoint
-from unem.vision.pretraining import (
+from unem.vision.pretraining.run import (
     NUMBERS,
     PretrainingConfig,
     _Classifier,
@@ -39,7 +39,7 @@ from unem.vision.pretraining import (
 )
 
 Image = pytest.importorskip("PIL.Image")
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PLAIN = PretrainingConfig(size=16, crop=(1.0, 1.0), ratio=(1.0, 1.0), flip=0.0, jitter=0.0)
 
 
