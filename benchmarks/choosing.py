@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 import unem
-from unem.data.source import TaskSource
+from unem.data import TaskSource
 from unem.evaluation.metrics import interval95
 from unem.inference.auto import Choice, choose, rescaled
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 import unem
 from learning import pools
-from unem.data.source import TaskSource
+from unem.data import TaskSource
 from unem.learning.family_training import default_method
 
 SEED, ALARMS, STRANGER_TASKS = 7, 0.05, 300

@@ -8,7 +8,7 @@ import torch
 import unem
 from helpers.shared import shared_files
 from unem.core.numerics import backends
-from unem.data.source import TaskSource
+from unem.data import TaskSource
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 

@@ -13,7 +13,7 @@ import unem.core.task
 from unem import InputError, Task
 from unem.core.task import check_finite
 from unem.core.transforms import scale_channels
-from unem.data.source import TaskSource
+from unem.data import TaskSource
 
 SUPPORT, LABELS, QUERY = torch.randn(6, 4), torch.tensor([0, 0, 1, 1, 2, 2]), torch.randn(5, 4)
 

@@ -11,7 +11,7 @@ import unem
 import unem.data.sampler
 from helpers.reference import drawn_task
 from unem import InputError, Protocol, Sampler
-from unem.data.source import TaskSource
+from unem.data import TaskSource
 
 
 def pool(sizes):

@@ -285,17 +285,15 @@ def test_strangers_are_found_and_others_left_alone(toy, calibration):
     labels = torch.arange(10).repeat_interleave(60)
     table = 3 * torch.eye(10, 16)[labels] + torch.randn(600, 16, generator=g)
     clear = unem.FeatureSet(table.relu(), labels)
-    known = unem.data.source.TaskSource(PROTOCOL, clear.only_classes(range(8))).batch(0, 40)[0]
-    strange = unem.data.source.TaskSource(replace(PROTOCOL, effective_classes=2), clear.only_classes([8, 9])).batch(
-        0, 40
-    )[0]
+    known = unem.data.TaskSource(PROTOCOL, clear.only_classes(range(8))).batch(0, 40)[0]
+    strange = unem.data.TaskSource(replace(PROTOCOL, effective_classes=2), clear.only_classes([8, 9])).batch(0, 40)[0]
     mixed = known.with_features(known.support, torch.cat([known.query, strange.query], 1))
 
     def auroc(scores):
         return (scores[:, 20:].flatten().unsqueeze(1) > scores[:, :20].flatten()).double().mean().item()
 
     assert auroc(unem.strangeness(mixed)) > max(0.85, auroc(unem.strangeness(mixed, neighbours=0)) + 0.02)
-    everyone = unem.data.source.TaskSource(PROTOCOL, toy, seed=9).batch(0, 200)[0]
+    everyone = unem.data.TaskSource(PROTOCOL, toy, seed=9).batch(0, 200)[0]
     for rate in (0.05, 0.3):
         assert calibration.none_of_these(everyone, rate).double().mean().item() == pytest.approx(rate, abs=0.03)
 

@@ -15,7 +15,7 @@ from helpers.families import some_family
 from helpers.shared import shared_files
 from unem import InputError
 from unem.core.memory import PeakMemory, tasks_per_batch
-from unem.data.digits import digits
+from unem.data import load_digits
 from unem.evaluation import expected_calibration_error, interval95
 from unem.learning.family_training import FAMILIES
 
@@ -24,7 +24,7 @@ PROTOCOL = unem.Protocol(shots=2, effective_classes=3, queries=30)
 
 @pytest.fixture(scope="module")
 def test_images():
-    return digits().split("test")
+    return load_digits().split("test")
 
 
 def methods():
@@ -47,7 +47,7 @@ def test_batch_size_does_not_matter(test_images, method):
 
 @pytest.mark.parametrize("method", list(methods()), ids=lambda m: m.name)
 def test_probabilities_are_probabilities(test_images, method):
-    from unem.data.source import TaskSource
+    from unem.data import TaskSource
 
     task, _ = TaskSource(PROTOCOL, test_images, inputs=method.inputs).batch(0, 4)
     u = method.predict(task).probabilities

@@ -7,7 +7,7 @@ import torch
 
 import unem
 from unem import InputError, TrainingConfig
-from unem.data.digits import digits
+from unem.data import load_digits
 from unem.learning.trainer import within_class_scatter
 
 PROTOCOL = unem.Protocol(shots=2, effective_classes=3, queries=40)
@@ -16,11 +16,11 @@ SMALL = {"tasks": 24, "epochs": 4, "batch_size": 8, "validation_tasks": 20}
 
 @pytest.fixture(scope="module")
 def validation():
-    return digits().split("val")
+    return load_digits().split("val")
 
 
 def test_learning_beats_em_on_unseen_images():
-    features = digits()
+    features = load_digits()
     schedule = unem.train(features.split("val"), unem.Gaussian(), PROTOCOL, tasks=100, epochs=10, seed=0)
     test = features.split("test")
     learned = unem.evaluate(unem.UNEM(unem.Gaussian(), schedule), test, PROTOCOL, tasks=200, seed=1)
@@ -181,7 +181,7 @@ def test_one_layer_can_be_learned(validation, tmp_path):
 
 
 def test_learning_and_testing_use_different_tasks(validation):
-    from unem.data.source import TaskSource
+    from unem.data import TaskSource
     from unem.learning.trainer import HELD_OUT_SEED, TRAINING_SEED
 
     draws = [

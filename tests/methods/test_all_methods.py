@@ -9,7 +9,7 @@ import unem
 from helpers.families import some_family
 from unem import InputError
 from unem.core.rows import Rows
-from unem.data.digits import digits
+from unem.data import load_digits
 from unem.learning.family_training import FAMILIES
 
 SCHEDULES = {
@@ -227,7 +227,7 @@ def test_a_task_carries_nothing_of_the_queries_but_their_features():
             seen.append(task)
             return unem.create("prototypes").predict(task)
 
-    unem.evaluate(Spy(), digits(), unem.Protocol(shots=2, effective_classes=3, queries=12), tasks=2)
+    unem.evaluate(Spy(), load_digits(), unem.Protocol(shots=2, effective_classes=3, queries=12), tasks=2)
     carried = {"support_rows", "query_rows", "support_labels", "num_classes", "single", "text", "even_shots"}
     for task in seen:
         assert set(vars(task)) <= carried | {"support", "query"}  # the last two are gathered from the rows

@@ -20,8 +20,7 @@ from unem.core.em import gem
 from unem.core.memory import GraphedMethod
 from unem.core.numerics.backends import plain_torch
 from unem.core.task import Task
-from unem.data.sampler import Draw, Protocol
-from unem.data.source import TaskSource
+from unem.data import Draw, Protocol, TaskSource
 from unem.evaluation import evaluate
 from unem.learning.trainer import TrainingConfig, train
 from unem.learning.unrolled import UNEM

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 import unem
 from unem._io import to_json, write_json
-from unem.data.features import SPLIT_SEPARATOR, FeatureSet
+from unem.data import SPLIT_SEPARATOR, FeatureSet
 from unem.errors import InputError, UnemWarning
 from unem.experiments.images import parse_classes
 from unem.methods import create_for

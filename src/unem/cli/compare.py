@@ -35,7 +35,7 @@ from unem.cli.common import (
     protocol_from,
     read_pools,
 )
-from unem.data.features import FeatureSet
+from unem.data import FeatureSet
 from unem.errors import InputError
 from unem.experiments.images import parse_classes
 from unem.methods import create_for

@@ -1,5 +1,24 @@
-"""Tables of frozen features: reading, writing, splitting."""
+"""Data: tables of frozen features and the tasks that are drawn from them.
 
-from unem.data.features import FeatureSet
+A :class:`FeatureSet` is a table of features with labels, read from and written to files (:mod:`unem.data.formats`). A
+:class:`Protocol` says what a task is, a :class:`Sampler` draws its images as row numbers, and a :class:`TaskSource`
+gathers them into batches of tasks.
+"""
 
-__all__ = ["FeatureSet"]
+from unem.data.digits import load_digits
+from unem.data.features import SPLIT_SEPARATOR, FeatureSet
+from unem.data.formats import FORMATS
+from unem.data.protocol import Protocol
+from unem.data.sampler import Draw, Sampler
+from unem.data.source import TaskSource
+
+__all__ = [
+    "FORMATS",
+    "SPLIT_SEPARATOR",
+    "Draw",
+    "FeatureSet",
+    "Protocol",
+    "Sampler",
+    "TaskSource",
+    "load_digits",
+]

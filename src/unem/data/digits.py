@@ -1,7 +1,7 @@
 """The embedded data: handwritten digits that come with scikit-learn, with a font as the text encoder.
 
-Real images, no download. Pixels are the embedding. "A photo of a three" is a printed 3: the text feature of a class is its digit
-set in a font that comes with matplotlib, at the images' resolution. So cosine similarities, T_z and zero-shot
+Real images, no download. Pixels are the embedding. "A photo of a three" is a printed 3: the text feature of a class is
+its digit set in a font that comes with matplotlib, at the images' resolution. So cosine similarities, T_z and zero-shot
 classification exist as they do for CLIP.
 """
 
@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from unem.data.features import FeatureSet
 
-__all__ = ["digits"]
+__all__ = ["SIDE", "load_digits"]
 
-SIDE = 8
+SIDE = 8  # pixels
 
 
-def digits() -> FeatureSet:
+def load_digits() -> FeatureSet:
     """1797 handwritten digits (8×8 pixels) of the UCI optical recognition set, every other image for testing.
 
     Each image is described by its pixels minus their mean, so that a cosine is a correlation.
@@ -30,12 +30,12 @@ def digits() -> FeatureSet:
         E. Alpaydin, C. Kaynak, "Optical recognition of handwritten digits", UCI Machine Learning Repository, 1998.
 
     Example:
-        >>> digits()
+        >>> load_digits()
         FeatureSet('digits', images=1797, features=64, classes=10, text)
     """
-    from sklearn.datasets import load_digits
+    from sklearn import datasets
 
-    pixels, labels = load_digits(return_X_y=True)
+    pixels, labels = datasets.load_digits(return_X_y=True)
     return FeatureSet(
         _centred(pixels / 16.0),
         labels.astype(np.int64),

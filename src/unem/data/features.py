@@ -1,11 +1,9 @@
-"""FeatureSet: features, labels and what belongs to them, in memory and in files that hold no code."""
+"""FeatureSet: features, labels and what belongs to them."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,17 +14,14 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from unem._io import sort_header, write_aside
 from unem.core.task import as_floating, check_finite
+from unem.data.formats import read_features, write_features
 from unem.errors import InputError
 
 __all__ = ["FeatureSet"]
 
-FORMAT = "unem-features/1"
 SPLIT_SEPARATOR = "+"
 
 
@@ -42,7 +37,8 @@ class FeatureSet:
         text_features: text embedding of each class, ``[class, feature]``.
         base_mean: mean feature of the classes the backbone was trained on.
         class_ids: number of each class in the set this one was cut from.
-        kind: ``"embeddings"``, or ``"similarities"`` when the features are similarities already (the Dirichlet law's input).
+        kind: ``"embeddings"``, or ``"similarities"`` when the features are similarities already (the Dirichlet law's
+            input).
         metadata: anything worth keeping: dataset, backbone, licence.
         name: used in result rows and messages.
 
@@ -103,10 +99,11 @@ class FeatureSet:
             object.__setattr__(self, key, value)
 
     def __repr__(self) -> str:
+        columns = "features" if self.kind == "embeddings" else "similarities"
         text = ", text" if self.text_features is not None else ""
         return (
-            f"FeatureSet({self.name!r}, images={len(self)}, {'features' if self.kind == 'embeddings' else 'similarities'}="
-            f"{self.features.shape[1]}, classes={self.num_classes}{text})"
+            f"FeatureSet({self.name!r}, images={len(self)}, {columns}={self.features.shape[1]}, "
+            f"classes={self.num_classes}{text})"
         )
 
     def __len__(self) -> int:
@@ -131,7 +128,7 @@ class FeatureSet:
         return content.hexdigest()[:16]
 
     def split(self, name: str) -> FeatureSet:
-        """The images of one split (or of several: ``"train+val"``), with the classes that occur there numbered from 0."""
+        """The images of one split, or of several (``"train+val"``); the classes that occur are numbered from 0."""
         wanted = name.split(SPLIT_SEPARATOR)
         if self.split_names is None:
             raise InputError(f"split: {name!r} was asked for, but {self.name!r} has no splits")
@@ -242,54 +239,22 @@ class FeatureSet:
             >>> FeatureSet.load(path)
             FeatureSet('digits', images=4, features=4, classes=4)
         """
-        if Path(path).suffix != ".safetensors":
-            raise InputError(f"path: expected a name that ends in .safetensors, got {os.fspath(path)!r}")
-        tensors: dict[str, Tensor] = {"features": self.features.cpu(), "labels": self.labels}
-        header: dict[str, Any] = {"kind": self.kind, "metadata": dict(self.metadata), "class_ids": list(self.class_ids)}
-        if self.split_names is not None:
-            codes = np.searchsorted(np.asarray(self.splits), self.split_names)
-            tensors["split"] = torch.as_tensor(codes.astype(np.int32))
-            header["splits"] = list(self.splits)
-        if self.class_names is not None:
-            header["class_names"] = list(self.class_names)
-        for key in ("text_features", "base_mean"):
-            if (value := getattr(self, key)) is not None:
-                tensors[key] = value.cpu().contiguous()
-        with write_aside(path) as aside:
-            try:
-                save_file(tensors, aside, metadata={"format": FORMAT, "unem": json.dumps(header)})
-                sort_header(aside)
-            except SafetensorError as error:
-                raise OSError(str(error)) from error
+        values = {key: getattr(self, key) for key in self.__dataclass_fields__}
+        values["split"] = values.pop("split_names")  # as the argument is called
+        write_features(path, values)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], labels: str | os.PathLike[str] | None = None) -> FeatureSet:
         """Read features from a file; the ending says how. No format that can run code is accepted.
 
         * ``.safetensors``: the native file.
-        * ``.npz``: ``features``, ``labels`` and optionally ``split``, ``class_names``, ``text_features``, ``base_mean``.
-        * ``.npy``: a features array; its labels in another ``.npy``, given as ``labels`` or found as ``NAME_labels.npy``.
+        * ``.npz``: ``features``, ``labels`` and optionally ``split``, ``class_names``, ``text_features``,
+          ``base_mean``.
+        * ``.npy``: a features array; its labels in another ``.npy``, given as ``labels`` or found as
+          ``NAME_labels.npy``.
         * ``.pt``, ``.pth``: a dict of tensors under the same names, loaded with ``weights_only=True``.
         """
-        file = Path(path)
-        if not file.is_file():
-            raise InputError(
-                f"features: {os.fspath(path)!r} {'is a folder, not a file' if file.is_dir() else 'does not exist'}"
-            )
-        readers = {".safetensors": _read_native, ".npz": _read_npz, ".pt": _read_torch, ".pth": _read_torch}
-        if file.suffix == ".npy":
-            values = _read_npy(file, Path(labels) if labels else None)
-        elif file.suffix in readers:
-            values = readers[file.suffix](file)
-        else:
-            raise InputError(
-                f"features: {os.fspath(path)!r} has the ending {file.suffix!r}; expected .safetensors, .npz, .npy, .pt or .pth"
-            )
-        for key in ("features", "labels"):
-            if key not in values:
-                raise InputError(
-                    f"features: {os.fspath(path)!r} has no {key!r}, only {', '.join(sorted(values)) or 'nothing'}"
-                )
+        values, file = read_features(path, labels), Path(path)
         try:
             return cls(**{"name": file.stem, **values})
         except InputError as error:
@@ -306,75 +271,14 @@ def replace_features(features: FeatureSet, table: Tensor) -> FeatureSet:
     return changed
 
 
-_OPTIONAL = ("split", "class_names", "text_features", "base_mean")
-
-
-def _read_native(file: Path) -> dict[str, Any]:
-    try:
-        with safe_open(file, framework="pt") as stored:
-            metadata = stored.metadata() or {}
-            if metadata.get("format") != FORMAT:
-                raise InputError(
-                    f"features: {file.name!r} is a safetensors file but not of {FORMAT!r} (found {metadata.get('format')!r})"
-                )
-            values: dict[str, Any] = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise InputError(f"features: {file.name!r} is not a readable safetensors file ({error})") from error
-    try:
-        header: dict[str, Any] = json.loads(metadata["unem"])
-        if "split" in values:
-            values["split"] = np.asarray(header.pop("splits"))[values["split"].numpy()]
-        return values | header
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"features: {file.name!r} has a damaged header ({type(error).__name__}: {error})") from error
-
-
-def _read_npz(file: Path) -> dict[str, Any]:
-    if not zipfile.is_zipfile(file):
-        raise InputError(f"features: {file.name!r} is not a readable .npz (it is no archive, or was cut short)")
-    try:
-        with np.load(file, allow_pickle=False) as stored:
-            return {key: stored[key] for key in ("features", "labels", *_OPTIONAL) if key in stored.files}
-    except ValueError as error:
-        raise InputError(f"features: {file.name!r} is not a readable .npz without pickled objects") from error
-    except Exception as error:  # zipfile and zlib raise their own kinds on damaged archives
-        raise InputError(f"features: {file.name!r} is a damaged .npz ({error})") from error
-
-
-def _read_npy(file: Path, labels: Path | None) -> dict[str, Any]:
-    labels = labels or file.with_name(f"{file.stem}_labels.npy")
-    if not labels.is_file():
-        raise InputError(f"labels: {os.fspath(labels)!r} does not exist; a .npy of features needs a .npy of labels")
-    values = {}
-    for key, source in (("features", file), ("labels", labels)):
-        try:
-            values[key] = np.load(source, allow_pickle=False)
-        except (ValueError, OSError, EOFError) as error:
-            raise InputError(f"{key}: {source.name!r} is not a readable .npy without pickled objects") from error
-    return values
-
-
-def _read_torch(file: Path) -> dict[str, Any]:
-    try:
-        stored = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises many kinds, with advice that must not be followed
-        raise InputError(
-            f"features: {file.name!r} is not a torch file of plain tensors (it holds other objects, or is damaged)"
-        ) from error
-    if not isinstance(stored, Mapping):
-        raise InputError(
-            f"features: {file.name!r} holds a {type(stored).__name__}, expected a dict with features and labels"
-        )
-    return {key: stored[key] for key in ("features", "labels", *_OPTIONAL) if key in stored}
-
-
 def _check_labels(labels: Any, images: int, class_names: Sequence[str] | None, text_features: Any) -> Tensor:
     try:
         label = torch.as_tensor(labels)
     except (TypeError, ValueError, RuntimeError) as error:
         kind = getattr(labels, "dtype", type(labels).__name__)
         raise InputError(
-            f"labels: expected integers 0 … K − 1, got {kind} (numpy.unique(labels, return_inverse=True) makes them from names)"
+            f"labels: expected integers 0 … K − 1, got {kind} (numpy.unique(labels, return_inverse=True) makes them "
+            "from names)"
         ) from error
     if label.is_floating_point() or label.is_complex() or label.dtype == torch.bool:
         raise InputError(f"labels: expected integer class indices, got {label.dtype}")

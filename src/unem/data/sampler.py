@@ -1,124 +1,26 @@
-"""The realistic protocol: which images form a task. Everything here is integers; no feature is touched.
-
-A task has ``s`` support images of each of the K classes, and ``|Q|`` query images that come from ``K_eff`` of these classes
-only. Which ones, the method is not told.
-"""
+"""The draw: which images form a task of a protocol. Everything here is integers; no feature is touched."""
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from unem.core.numerics.permutation import RoundKeys, hash64, keyed_permutation, permute, round_keys, uniform
+from unem.data.protocol import Protocol
 from unem.errors import InputError
 
-__all__ = ["Draw", "Protocol", "Sampler"]
-
-EffectiveClasses = int | tuple[int, int] | Literal["all"]
+__all__ = ["Draw", "Sampler"]
 
 # What a random number is for; two purposes never share a stream.
 _SUPPORT, _COUNT, _CLASSES, _QUERY, _WITHIN, _ORDER, _SHARES = range(7)
 FREE_ATTEMPTS, ATTEMPTS = 64, 128
 # Images drawn at once: on a CPU as many as its caches hold (measured), on other devices as many as keep them busy.
 CPU_CHUNK, DEVICE_CHUNK = 1 << 17, 1 << 21
-
-
-@dataclass(frozen=True)
-class Protocol:
-    """How tasks are drawn.
-
-    Args:
-        shots: support images of each class, s.
-        effective_classes: number of classes present in the query, K_eff: a number, a range ``(low, high)`` from which each
-            task draws its own (also written ``"2-10"``), or ``"all"``.
-        queries: query images, |Q|.
-        balance: ``"pooled"`` draws the queries without replacement from the pooled images of the effective classes, so that
-            proportions follow the class sizes; ``"balanced"`` takes equally many of each; ``"dirichlet(a)"`` draws the
-            proportions from a symmetric Dirichlet law.
-        overlap: with support and query from one pool, let an image be in both (the published draw leaks that way).
-        query_classes: classes from which the effective ones are drawn, by their number in the feature file; all of them when
-            left out.
-
-    Example:
-        >>> Protocol(shots=4, effective_classes="2-10", balance="dirichlet(1)")
-        Protocol(shots=4, effective_classes=(2, 10), queries=75, balance='dirichlet(1)', overlap=False, query_classes=None)
-    """
-
-    shots: int = 5
-    effective_classes: EffectiveClasses | str = 5
-    queries: int = 75
-    balance: str = "pooled"
-    overlap: bool = False
-    query_classes: tuple[int, ...] | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("shots", "queries"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise InputError(f"{name}: expected a whole number of at least 1, got {value!r}")
-        object.__setattr__(self, "effective_classes", _parse_effective_classes(self.effective_classes))
-        self.dirichlet_concentration()
-        if self.query_classes is not None:
-            classes = tuple(sorted({int(c) for c in self.query_classes}))
-            if not classes:
-                raise InputError("query_classes: got none, at least one class is needed")
-            object.__setattr__(self, "query_classes", classes)
-
-    def dirichlet_concentration(self) -> float | None:
-        """The a of ``balance="dirichlet(a)"``; ``None`` for the other ways."""
-        if self.balance in ("pooled", "balanced"):
-            return None
-        match = re.fullmatch(r"dirichlet(?:\(\s*([0-9.eE+-]+)\s*\))?", str(self.balance))
-        try:
-            value = float(match[1] or 1.0) if match else 0.0
-        except ValueError:
-            value = 0.0
-        if not 0.0 < value < float("inf"):
-            raise InputError(
-                f"balance: expected 'pooled', 'balanced' or 'dirichlet(a)' with a > 0, got {self.balance!r}"
-            )
-        return value
-
-    def expected_effective_classes(self, num_classes: int) -> float:
-        """K_eff where one number is needed: the geometric middle of a range, K for ``"all"``."""
-        if self.effective_classes == "all":
-            return num_classes
-        low, high = (
-            self.effective_classes if isinstance(self.effective_classes, tuple) else (self.effective_classes,) * 2
-        )
-        return math.sqrt(int(low) * int(high))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for a result row."""
-        return asdict(self)
-
-
-def _parse_effective_classes(value: Any) -> EffectiveClasses:
-    expected = "expected a number of classes, a range such as (2, 10) or '2-10', or 'all'"
-    if value == "all":
-        return "all"
-    if isinstance(value, str):
-        match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", value)
-        if not match:
-            raise InputError(f"effective_classes: {expected}, got {value!r}")
-        value = (int(match[1]), int(match[2])) if match[2] else int(match[1])
-    if isinstance(value, int) and not isinstance(value, bool):
-        if value < 1:
-            raise InputError(f"effective_classes: {expected}, got {value}")
-        return value
-    if isinstance(value, Sequence) and len(value) == 2 and all(isinstance(v, int) for v in value):
-        low, high = value
-        if not 1 <= low <= high:
-            raise InputError(f"effective_classes: a range needs 1 ≤ low ≤ high, got {low}-{high}")
-        return low, high
-    raise InputError(f"effective_classes: {expected}, got {value!r}")
 
 
 @dataclass(frozen=True)
@@ -200,10 +102,12 @@ class Sampler:
                 raise InputError("query: the pool holds no images")
             if int(query_labels.max()) >= self.num_classes:
                 raise InputError(
-                    f"query: holds class {int(query_labels.max())}, but the support pool has {self.num_classes} classes only"
+                    f"query: holds class {int(query_labels.max())}, but the support pool has {self.num_classes} "
+                    "classes only"
                 )
             self._query = _Pool(query_labels, self.num_classes, self.device)
-        # Images of each class that a query may use. In a shared pool the first `shots` of a class's permutation are support.
+        # Images of each class that a query may use. In a shared pool the first `shots` of a class's permutation are
+        # support.
         self._sizes = self._query.counts - (protocol.shots if self.disjoint else 0)
         self._candidates = self._candidate_classes()
         self._low, self._high = self._effective_range()
@@ -314,7 +218,7 @@ class Sampler:
         return self._range(self._high) < number.unsqueeze(1)
 
     def _too_few(self, number: Tensor, classes: Tensor) -> Tensor:
-        """Tasks whose classes hold too few images; the host has to wait for their number, so it asks only where it must."""
+        """Tasks whose classes hold too few images; the host waits for their number, so it asks only where it must."""
         if self._any_choice_suffices:
             return self._range(0)
         return (~self._enough(classes, self._present(number))).nonzero().squeeze(1)
@@ -353,8 +257,8 @@ class Sampler:
         if (counts < self.protocol.shots).any():
             worst = int(counts.argmin())
             raise InputError(
-                f"shots: {self.protocol.shots} support images per class were asked for, but class {self._name(worst)} has "
-                f"{int(counts[worst])} ({int((counts < self.protocol.shots).sum())} classes have too few)"
+                f"shots: {self.protocol.shots} support images per class were asked for, but class {self._name(worst)} "
+                f"has {int(counts[worst])} ({int((counts < self.protocol.shots).sum())} classes have too few)"
             )
 
     def _candidate_classes(self) -> Tensor:
@@ -406,8 +310,8 @@ class Sampler:
             else (f"{self.protocol.queries} images together")
         )
         raise InputError(
-            f"queries: {self.protocol.queries} were asked for from {self._high} effective classes, which would need {what}; "
-            f"the {self._high} largest hold {int(largest.sum())} ({', '.join(str(int(n)) for n in largest[:5])}"
+            f"queries: {self.protocol.queries} were asked for from {self._high} effective classes, which would need "
+            f"{what}; the {self._high} largest hold {int(largest.sum())} ({', '.join(str(int(n)) for n in largest[:5])}"
             f"{', …' if len(largest) > 5 else ''}){' besides the support' if self.disjoint else ''}. "
             "Ask for fewer queries or more effective classes"
         )

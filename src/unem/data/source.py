@@ -11,7 +11,8 @@ from torch import Tensor
 from unem.core.rows import Rows
 from unem.core.task import Inputs, Task
 from unem.data.features import FeatureSet
-from unem.data.sampler import Draw, Protocol, Sampler
+from unem.data.protocol import Protocol
+from unem.data.sampler import Draw, Sampler
 from unem.errors import InputError
 
 __all__ = ["TaskSource"]
@@ -105,8 +106,8 @@ def _in_classes_of(support: FeatureSet, query: FeatureSet) -> Tensor:
     unknown = [c for c in query.class_ids if c not in position]
     if unknown:
         raise InputError(
-            f"query: {query.name!r} holds {len(unknown)} classes that the support {support.name!r} lacks (the first is class "
-            f"{unknown[0]}); every query class needs support"
+            f"query: {query.name!r} holds {len(unknown)} classes that the support {support.name!r} lacks (the first is "
+            f"class {unknown[0]}); every query class needs support"
         )
     return torch.tensor([position[c] for c in query.class_ids])[query.labels]
 

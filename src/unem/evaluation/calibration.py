@@ -25,8 +25,7 @@ from unem._version import __version__
 from unem.core.laws.views import VIEWS, scatter
 from unem.core.numerics.distances import squared_distances
 from unem.core.task import Inputs, Prediction, Task
-from unem.data.features import FeatureSet
-from unem.data.sampler import Protocol
+from unem.data import FeatureSet, Protocol
 from unem.errors import InputError, warn_once
 from unem.evaluation.evaluate import Evaluation, evaluate
 from unem.evaluation.metrics import CalibrationBins, interval95

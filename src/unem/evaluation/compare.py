@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from unem.data.features import FeatureSet
-from unem.data.sampler import Protocol
+from unem.data import FeatureSet, Protocol
 from unem.errors import InputError
 from unem.evaluation.evaluate import Evaluation, evaluate
 from unem.evaluation.metrics import interval95

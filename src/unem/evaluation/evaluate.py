@@ -15,9 +15,7 @@ from torch import Tensor
 from unem._version import __version__
 from unem.core.memory import GraphedMethod, PeakMemory, tasks_per_batch
 from unem.core.task import Prediction, Task
-from unem.data.features import FeatureSet
-from unem.data.sampler import Draw, Protocol
-from unem.data.source import TaskSource
+from unem.data import Draw, FeatureSet, Protocol, TaskSource
 from unem.errors import InputError, warn_once
 from unem.evaluation.metrics import CalibrationBins, interval95
 from unem.methods._registry import Method, create_for

@@ -13,8 +13,7 @@ import torch
 from unem._io import write_json
 from unem.core.laws import by_name
 from unem.core.schedule import Schedule
-from unem.data.features import FeatureSet
-from unem.data.sampler import Protocol
+from unem.data import FeatureSet, Protocol
 from unem.errors import InputError
 from unem.evaluation.tune import cache_file, cached, tune, what_determines
 from unem.learning.family import ScheduleFamily

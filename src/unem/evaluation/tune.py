@@ -15,8 +15,7 @@ import torch
 
 from unem._io import read_json, to_json, write_json
 from unem._version import __version__
-from unem.data.features import FeatureSet
-from unem.data.sampler import Protocol
+from unem.data import FeatureSet, Protocol
 from unem.errors import InputError
 from unem.evaluation.evaluate import evaluate
 from unem.methods._grids import grid_points

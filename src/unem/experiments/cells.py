@@ -13,7 +13,7 @@ from typing import Any
 import unem
 from unem._io import plain
 from unem._version import __version__
-from unem.data.sampler import Protocol
+from unem.data import Protocol
 from unem.errors import InputError
 from unem.experiments.images import Images
 

@@ -13,15 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from unem.data.features import SPLIT_SEPARATOR, FeatureSet
-from unem.data.sampler import Protocol
-from unem.data.source import TaskSource
+from unem.data import FORMATS, SPLIT_SEPARATOR, FeatureSet, Protocol, TaskSource
 from unem.errors import InputError
 from unem.methods._registry import method_info
 
 __all__ = ["FeatureFolder", "Images", "parse_classes", "usual_images"]
 
-ENDINGS = (".safetensors", ".npz", ".npy", ".pt", ".pth")
+ENDINGS = tuple(FORMATS)
 LOADED_AT_ONCE = 3  # one that is tested, one that is learned on, one to spare
 CUT_AT_ONCE = 6  # splits of those: cutting them out anew costs more than a small job
 

@@ -13,7 +13,7 @@ import torch
 
 from unem._version import __version__
 from unem.core.schedule import Schedule
-from unem.data.features import FeatureSet
+from unem.data import FeatureSet
 from unem.errors import InputError
 from unem.evaluation import Evaluation, Validation, evaluate
 from unem.experiments.cells import Cell, Job, Preparation, code_version

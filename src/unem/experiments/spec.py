@@ -12,7 +12,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from unem.data.sampler import Protocol
+from unem.data import Protocol
 from unem.errors import InputError
 from unem.experiments.cells import Cell, Preparation
 from unem.experiments.images import FeatureFolder, Images, check_tasks, usual_images

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from unem.data.digits import SIDE, digits
-from unem.data.features import FeatureSet
+from unem.data import FeatureSet, load_digits
+from unem.data.digits import SIDE
 from unem.errors import InputError
 from unem.web.sides import Item, Side, thumbnail
 
@@ -36,7 +36,7 @@ def example(name: str) -> tuple[Side, Side]:
 
 def _digits() -> tuple[Side, Side]:
     """Five examples of each digit; the query has three of the ten digits, as few-shot tasks have some of many classes."""
-    data, rng = digits(), np.random.default_rng(DIGIT_SEED)
+    data, rng = load_digits(), np.random.default_rng(DIGIT_SEED)
     labels = data.labels.numpy()
     support = np.concatenate([rng.choice(np.flatnonzero(labels == k), DIGIT_SHOTS, replace=False) for k in range(10)])
     present = rng.choice(10, DIGITS_PRESENT, replace=False)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unem.data.features import FeatureSet
+from unem.data import FeatureSet
 from unem.errors import InputError
 from unem.web.tell import Tell, silent
 from unem.web.uploads import FEATURE_ENDINGS, MB, Limits, Received, class_folders, read_features, shown

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unem.data.features import FeatureSet
+from unem.data import FeatureSet
 from unem.errors import InputError
 from unem.web.models import Models
 from unem.web.sides import Item, Side, class_names, is_query

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from unem.data.features import FeatureSet
+from unem.data import FeatureSet
 from unem.errors import InputError
 from unem.vision.images.listing import ENDINGS
 
