@@ -1,4 +1,4 @@
-"""Transductive few-shot classification on frozen features.
+"""Label many samples from a few labelled ones, jointly, on frozen features.
 
 A batch of unlabelled samples is classified *jointly* from a few labelled ones by generalized EM, with hyper-parameters that
 are learned on validation tasks instead of searched (UNEM, CVPR 2025).
@@ -15,86 +15,53 @@ Example:
 from typing import TYPE_CHECKING, Any
 
 from unem._version import __version__
-from unem.core.em import Trace, gem
-from unem.core.graphs import GraphedMethod
-from unem.core.laws import ClassModel, Dirichlet, Gaussian, GaussianPlus
+from unem.core.em import gem
+from unem.core.laws import Directions, Dirichlet, Gaussian
 from unem.core.schedule import Schedule
 from unem.core.task import Prediction, Task
-from unem.data import FeatureSet
-from unem.data.sampler import Protocol, Sampler
-from unem.errors import InputError, UnemWarning
-from unem.evaluation import Comparison, Evaluation, Tuned, Validation, compare, evaluate, tune
-from unem.evaluation.calibration import Calibrated, Calibration, assess, calibrate, strangeness
-from unem.inference.auto import Choice, choose
-from unem.inference.export import from_pretrained, save_pretrained
-from unem.inference.stream import Stream
-from unem.learning.family import ScheduleFamily
-from unem.learning.family_training import FamilyConfig, train_family
-from unem.learning.trainer import Epoch, TrainingConfig, train
-from unem.learning.unrolled import UNEM
-from unem.methods import GEMMethod, Method, create, list_methods, method_info, register
-from unem.presets import list_presets, load_family, load_schedule, preset
+from unem.data import FeatureSet, Protocol, TaskSource
+from unem.errors import InputError
+from unem.evaluation import calibrate, compare, evaluate, tune
+from unem.inference.auto import choose
+from unem.learning import UNEM, ScheduleFamily, train
+from unem.methods import create_method, list_methods, register_method
+from unem.presets import list_presets, load_schedule
 
 if TYPE_CHECKING:
     from unem.inference.estimator import TransductiveClassifier
 
 __all__ = [
     "UNEM",
-    "Calibrated",
-    "Calibration",
-    "Choice",
-    "ClassModel",
-    "Comparison",
+    "Directions",
     "Dirichlet",
-    "Epoch",
-    "Evaluation",
-    "FamilyConfig",
     "FeatureSet",
-    "GEMMethod",
     "Gaussian",
-    "GaussianPlus",
-    "GraphedMethod",
     "InputError",
-    "Method",
     "Prediction",
     "Protocol",
-    "Sampler",
     "Schedule",
     "ScheduleFamily",
-    "Stream",
     "Task",
-    "Trace",
-    "TrainingConfig",
+    "TaskSource",
     "TransductiveClassifier",
-    "Tuned",
-    "UnemWarning",
-    "Validation",
     "__version__",
-    "assess",
     "calibrate",
     "choose",
     "compare",
-    "create",
+    "create_method",
     "evaluate",
-    "from_pretrained",
     "gem",
     "list_methods",
     "list_presets",
-    "load_family",
     "load_schedule",
-    "method_info",
-    "preset",
-    "register",
-    "save_pretrained",
-    "strangeness",
+    "register_method",
     "train",
-    "train_family",
     "tune",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """The estimator needs scikit-learn, which is imported only when it is asked for."""
+    """scikit-learn is imported when its estimator is asked for."""
     if name == "TransductiveClassifier":
         from unem.inference.estimator import TransductiveClassifier
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,14 +10,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unem.core.laws.base import ClassModel
+from unem.core.laws.base import Law
 from unem.core.memory import tasks_per_batch
 from unem.core.numerics import backends
-from unem.core.schedule import HARD_TEMPERATURE, Schedule
+from unem.core.schedule import HARD_TEMPERATURE, LayerValues, Schedule
 from unem.core.task import Prediction, Task
 from unem.errors import InputError
 
-__all__ = ["Trace", "gem", "iterate"]
+__all__ = ["Trace", "assignments_by_layer", "gem", "iterate", "run"]
+
+Observer = Callable[[Law, Any, Any, Tensor, float | Tensor, float | Tensor], None]
+"""Called with law, scaled statistics, θ, u, β and T."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Trace:
     assignments: Float[Tensor, "layer task query class"]
 
 
-def gem(task: Task, law: ClassModel, schedule: Schedule, *, trace: bool = False) -> Prediction:
+def gem(task: Task, law: Law, schedule: Schedule, *, trace: bool = False) -> Prediction:
     r"""Classify the queries of each task jointly by generalized EM (Algorithm 1 of the paper).
 
     Minimises eq. 1,
@@ -77,19 +80,45 @@ def gem(task: Task, law: ClassModel, schedule: Schedule, *, trace: bool = False)
     return Prediction(probabilities, recorder.trace() if recorder else None)
 
 
-def _run(task: Task, law: ClassModel, schedule: Schedule, recorder: _Recorder | None) -> Tensor:
+def _run(task: Task, law: Law, schedule: Schedule, recorder: _Recorder | None) -> Tensor:
     with torch.autocast(task.device.type, enabled=False):  # half precision ruins the logits
-        numbers = {name: getattr(schedule, name) for name in law.numbers}
-        statistics = law.scaled(law.prepare(task, trace=recorder is not None), **numbers)
-        if recorder is None and not torch.is_grad_enabled():
-            probabilities = law.shortcut(statistics, schedule.class_balances, schedule.temperatures)
-            if probabilities is not None:
-                return probabilities
-        weights = schedule.class_balances, schedule.temperatures, schedule.text_weights
-        return iterate(law, statistics, *weights, recorder=recorder)
+        statistics = law.prepare(task, trace=recorder is not None)
+        return run(law, statistics, schedule.values(law.numbers), observe=recorder)[0]
 
 
-def _tasks_at_once(task: Task, law: ClassModel) -> int:
+def run(
+    law: Law, statistics: Any, values: LayerValues, *, log: bool = False, observe: Observer | None = None
+) -> tuple[Float[Tensor, "task query class"], Any]:
+    """Scale the statistics of ``law.prepare`` and run all layers; returns the last layer's u (ln u with ``log``) and the scaled statistics.
+
+    Everything that runs layers comes through here: prediction, learning, pictures. Differentiable in the values that are tensors.
+
+    Args:
+        observe: called after each layer.
+    """
+    scaled = law.scaled(statistics, **values.numbers)
+    if observe is None and not log and not torch.is_grad_enabled():
+        in_one_go = law.shortcut(scaled, values.class_balances, values.temperatures)  # type: ignore[arg-type]
+        if in_one_go is not None:
+            return in_one_go, scaled
+    weights = values.class_balances, values.temperatures, values.text_weights
+    return iterate(law, scaled, *weights, observe=observe, log=log), scaled
+
+
+def assignments_by_layer(
+    law: Law, statistics: Any, values: LayerValues
+) -> tuple[Float[Tensor, "layer task query class"], Any]:
+    """u after each layer, and the scaled statistics."""
+    layers: list[Tensor] = []
+
+    def keep(law: Law, statistics: Any, parameters: Any, u: Tensor, beta: Any, temperature: Any) -> None:
+        layers.append(u)
+
+    _, scaled = run(law, statistics, values, observe=keep)
+    return torch.stack(layers), scaled
+
+
+def _tasks_at_once(task: Task, law: Law) -> int:
     """How many tasks to handle together so that their number never decides the memory; all, where a gradient is wanted."""
     if not law.tasks_are_independent or torch.is_grad_enabled():
         return len(task)
@@ -97,7 +126,7 @@ def _tasks_at_once(task: Task, law: ClassModel) -> int:
     return tasks_per_batch(task.num_classes, support, task.num_queries, task.num_features, task.device)
 
 
-def _wants_gradient(task: Task, law: ClassModel) -> bool:
+def _wants_gradient(task: Task, law: Law) -> bool:
     """Whether features, or numbers that a law of the user's own holds, are to be differentiated."""
     held = [task.support_rows.table, task.query_rows.table, *vars(law).values()]
     held += law.parameters() if isinstance(law, torch.nn.Module) else []
@@ -105,13 +134,13 @@ def _wants_gradient(task: Task, law: ClassModel) -> bool:
 
 
 def iterate(
-    law: ClassModel,
+    law: Law,
     statistics: Any,
     class_balances: Sequence[float | Tensor],
     temperatures: Sequence[float | Tensor],
     text_weights: Sequence[float | Tensor] = (),
     *,
-    recorder: _Recorder | None = None,
+    observe: Observer | None = None,
     log: bool = False,
 ) -> Float[Tensor, "task query class"]:
     """The loop on prepared statistics; returns the last layer's u, or ln u with ``log``.
@@ -131,14 +160,14 @@ def iterate(
             log_prior = said if log_prior is None else said + log_prior
         last = layer == len(class_balances) - 1
         assignments, assigned = _e_step(law, statistics, parameters, log_prior, temperature, log=log and last)
-        if recorder:
-            recorder.add(law, statistics, parameters, assignments, beta, temperature)
+        if observe:
+            observe(law, statistics, parameters, assignments, beta, temperature)
     assert assignments is not None
     return assignments
 
 
 def _log_proportions(
-    law: ClassModel, assignments: Tensor, assigned: Tensor, earlier: Tensor | None
+    law: Law, assignments: Tensor, assigned: Tensor, earlier: Tensor | None
 ) -> Float[Tensor, "task others class"]:
     """ln(π + ε), of all queries or, for each of them, of all the others; those of earlier batches are among the others."""
     queries: float | Tensor = assignments.shape[1]
@@ -151,7 +180,7 @@ def _log_proportions(
 
 
 def _e_step(
-    law: ClassModel,
+    law: Law,
     statistics: Any,
     parameters: Any,
     log_prior: Tensor | None,
@@ -219,9 +248,9 @@ class _Recorder:
     def __init__(self) -> None:
         self.rows: list[tuple[Tensor, ...]] = []
 
-    def add(
+    def __call__(
         self,
-        law: ClassModel,
+        law: Law,
         statistics: Any,
         parameters: Any,
         u: Tensor,

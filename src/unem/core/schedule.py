@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, ClassVar
+
+from torch import Tensor
 
 from unem._io import read_json, write_json
 from unem.errors import InputError
 
-__all__ = ["Schedule"]
+__all__ = ["LayerValues", "Schedule"]
 
 HARD_TEMPERATURE = 1e-30  # below it logits would be divided to infinity: the largest takes all
 
-FORMAT = "unem-schedule/1"
 PerLayer = float | tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class LayerValues:
+    """What the loop runs with: β, T and γ of each layer, and the numbers that :meth:`unem.core.laws.Law.scaled` takes by name.
+
+    Plain numbers, or tensors where they are learned.
+    """
+
+    class_balances: Sequence[float | Tensor]
+    temperatures: Sequence[float | Tensor]
+    text_weights: Sequence[float | Tensor]
+    numbers: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -36,7 +50,7 @@ class Schedule:
         neighbours: how many neighbours.
         text_weight: γ, the weight of the similarity to a class's text, for a law that has text.
         layers: number of layers L; taken from the sequences when they are given, else 10.
-        law: name of the law the schedule is meant for (``"gaussian"``, ``"dirichlet"``, ``"gaussian-plus"``, or that of a law of
+        law: name of the law the schedule is meant for (``"gaussian"``, ``"dirichlet"``, ``"directions"``, or that of a law of
             your own); no other law takes it.
         provenance: where the numbers come from: what they were learned on, or a citation.
 
@@ -58,6 +72,8 @@ class Schedule:
     layers: int = None  # type: ignore[assignment]  # a number once made
     law: str | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    FORMAT: ClassVar[str] = "unem-schedule/1"
+    """Of the files."""
 
     def __post_init__(self) -> None:
         balance = _per_layer(self.class_balance, "class_balance", lower=-math.inf)
@@ -115,13 +131,22 @@ class Schedule:
         """Whether anything varies from layer to layer."""
         return isinstance(self.class_balance, tuple) or isinstance(self.temperature, tuple)
 
+    def at(self, effective_classes: float | None, queries: float, num_classes: float, shots: float = 5.0) -> Schedule:
+        """The schedule for a kind of task: this one, whatever the task is."""
+        return self
+
+    def values(self, numbers: Collection[str]) -> LayerValues:
+        """For the loop, with the numbers that a law names in :attr:`unem.core.laws.Law.numbers`."""
+        named = {name: getattr(self, name) for name in numbers}
+        return LayerValues(self.class_balances, self.temperatures, self.text_weights, named)
+
     def lam(self, num_queries: int) -> tuple[float, ...]:
         """The paper's λ = β·|Q| of each layer."""
         return tuple(beta * num_queries for beta in self.class_balances)
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "format": FORMAT,
+            "format": self.FORMAT,
             "law": self.law,
             "layers": self.layers,
             "class_balance": _plain(self.class_balance),
@@ -140,10 +165,9 @@ class Schedule:
     @classmethod
     def from_dict(cls, value: Any, source: str = "schedule") -> Schedule:
         """The inverse of :meth:`to_dict`; ``source`` is named in messages."""
-        if not isinstance(value, Mapping) or value.get("format") != FORMAT:
+        if not isinstance(value, Mapping) or value.get("format") != cls.FORMAT:
             found = value.get("format") if isinstance(value, Mapping) else type(value).__name__
-            hint = "; it is a family, for unem-plus or unem-joint" if str(found).startswith("unem-family") else ""
-            raise InputError(f"{source} is not a schedule: expected format {FORMAT!r}, found {found!r}{hint}")
+            raise InputError(f"{source} is not a schedule: expected format {cls.FORMAT!r}, found {found!r}")
         known = {f.name for f in fields(cls)}
         missing = sorted({"class_balance", "temperature", "feature_scale"} - value.keys())
         if missing:

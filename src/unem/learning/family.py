@@ -10,26 +10,17 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-import torch
-from jaxtyping import Float
-from torch import Tensor
+from typing import Any, ClassVar
 
 from unem._io import read_json, write_json
-from unem.core.laws.directions import GaussianPlus, PlusStatistics
+from unem.core.laws.directions import Directions
 from unem.core.schedule import Schedule
 from unem.errors import InputError
+from unem.learning.gate import Gate
+from unem.learning.parameters import linked
 
-__all__ = ["CANDIDATES", "Gate", "ScheduleFamily", "candidates", "position", "relative", "summaries"]
+__all__ = ["ANY_SHOTS", "FIXED", "ONE_SHOTS", "ScheduleFamily", "graph_size", "position"]
 
-FORMAT = "unem-family/1"
-CANDIDATES = (1, 2, 3, 5, 8, 12, 20)
-"""Numbers of effective classes that are tried, beside all of them."""
-SUMMARIES = 4
-"""Numbers that the gate looks at for each candidate."""
-LINKS = {"propagation": "logit"}
-"""On which scale a value is linear in the position: the logarithm, unless listed."""
 
 Rows = tuple[tuple[float, ...], ...]
 
@@ -48,76 +39,9 @@ FIXED, ONE_SHOTS, ANY_SHOTS = 1, 6, 8
 """How many coordinates of a :func:`position` a family uses."""
 
 
-def candidates(num_classes: int) -> tuple[int, ...]:
-    """The numbers of effective classes to try for a task of K classes, the last of them K."""
-    return (*(min(k, num_classes) for k in CANDIDATES), num_classes)
-
-
 def graph_size(effective_classes: int, queries: float, largest: int) -> int:
     """Neighbours of a query: no more than would be of its own class, two thirds of Q/k."""
     return min(largest, max(1, round(queries / (1.5 * effective_classes)))) if largest else 0
-
-
-@dataclass(frozen=True)
-class Gate:
-    r"""Weights of the candidates: ``p(k_i | task) = softmax_i(W x + b)``, x a few numbers of each candidate's outcome.
-
-    For each candidate: the mean largest probability, the entropy of the class proportions and the mean entropy of an assignment
-    (both over ln K), and its leave-one-out evidence less that of the last candidate; then ln(Q/75), ln(K/40) and ln(shots/5), and the products
-    of the first four with ln(Q/75): few queries are looked at differently.
-
-    Args:
-        weights, bias: W and b, for standardised x.
-        centre, spread: mean and standard deviation of x.
-    """
-
-    weights: tuple[tuple[float, ...], ...]
-    bias: tuple[float, ...]
-    centre: tuple[float, ...]
-    spread: tuple[float, ...]
-
-    def log_weights(
-        self, summaries: Float[Tensor, "task candidate summary"], num_classes: float, queries: float, shots: float
-    ) -> Float[Tensor, "task candidate"]:
-        x = gate_inputs(summaries, num_classes, queries, shots)
-        weights, bias, centre, spread = (x.new_tensor(v) for v in (self.weights, self.bias, self.centre, self.spread))
-        return ((x - centre) / spread @ weights.mT + bias).log_softmax(-1)
-
-
-def gate_inputs(
-    summaries: Tensor, num_classes: float, queries: float, shots: float = 5.0
-) -> Float[Tensor, "task input"]:
-    flat = summaries.flatten(1)
-    size = math.log(queries / 75)
-    sizes = flat.new_tensor([size, math.log(num_classes / 40), math.log(shots / 5)])
-    return torch.cat([flat, sizes.expand(len(flat), -1), size * flat], 1)
-
-
-def summaries(
-    law: GaussianPlus, statistics: PlusStatistics, u: Float[Tensor, "task query class"]
-) -> Float[Tensor, "task summary"]:
-    """What the gate looks at: confidence, entropy of the proportions and of an assignment, evidence."""
-    scale = math.log(max(u.shape[-1], 2))
-    assigned, earlier = u.sum(1), law.earlier(statistics)
-    all_assigned = assigned if earlier is None else assigned + earlier
-    proportions = all_assigned / all_assigned.sum(-1, keepdim=True)
-    parameters = law.m_step(statistics, u, assigned, None)
-    others = (all_assigned.unsqueeze(1) - u).clamp_min(0)
-    others = others / (all_assigned.sum(-1).view(-1, 1, 1) - 1).clamp_min(1)
-    evidence = (law.log_prob(statistics, parameters) + torch.log(others + law.proportion_floor)).logsumexp(-1).mean(1)
-    return torch.stack(
-        [u.amax(-1).mean(1), _entropy(proportions) / scale, _entropy(u).mean(1) / scale, evidence / scale], -1
-    )
-
-
-def relative(seen: Float[Tensor, "task candidate summary"]) -> Float[Tensor, "task candidate summary"]:
-    """Evidence has no zero: that of the last candidate, all classes, serves as one."""
-    return torch.cat([seen[..., :-1], seen[..., -1:] - seen[:, -1:, -1:]], -1)
-
-
-def _entropy(u: Tensor) -> Tensor:
-    terms: Tensor = torch.special.xlogy(u, u)
-    return -terms.sum(-1)
 
 
 @dataclass(frozen=True)
@@ -141,12 +65,14 @@ class ScheduleFamily:
 
     values: Mapping[str, Rows]
     view_weights: tuple[float, ...]
-    law: GaussianPlus
+    law: Directions
     layers: int = 10
     gate: Gate | None = None
     effective_classes: int | None = None
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    FORMAT: ClassVar[str] = "unem-family/1"
+    """Of the files."""
 
     @property
     def coordinates(self) -> int:
@@ -171,11 +97,6 @@ class ScheduleFamily:
             law=self.law.name,
         )
 
-    @property
-    def method(self) -> str:
-        """The method it is for."""
-        return ("unem-joint" if self.law.support else "zero-shot-unem-joint") if self.law.text else "unem-plus"
-
     def within(self, **sizes: float) -> dict[str, float]:
         """Q, K and shots, no further out than it was learned with."""
         limits = {name: self.ranges.get(name, (1.0, math.inf)) for name in sizes}
@@ -184,7 +105,7 @@ class ScheduleFamily:
     def to_dict(self) -> dict[str, Any]:
         law = self.law
         return {
-            "format": FORMAT,
+            "format": self.FORMAT,
             "law": {
                 "views": list(law.views),
                 "scatter_scale": law.scatter_scale,
@@ -205,15 +126,15 @@ class ScheduleFamily:
     @classmethod
     def from_dict(cls, value: Any, source: str = "schedule") -> ScheduleFamily:
         """The inverse of :meth:`to_dict`; ``source`` is named in messages."""
-        if not isinstance(value, Mapping) or value.get("format") != FORMAT:
+        if not isinstance(value, Mapping) or value.get("format") != cls.FORMAT:
             found = value.get("format") if isinstance(value, Mapping) else type(value).__name__
-            raise InputError(f"{source} is not a family of schedules: expected format {FORMAT!r}, found {found!r}")
+            raise InputError(f"{source} is not a family of schedules: expected format {cls.FORMAT!r}, found {found!r}")
         try:
             gate = value["gate"]
             return cls(
                 values=_checked({str(n): _rows(rows) for n, rows in value["values"].items()}),
                 view_weights=tuple(float(w) for w in value["view_weights"]),
-                law=GaussianPlus(**{**value["law"], "views": tuple(value["law"]["views"])}),
+                law=Directions(**{**value["law"], "views": tuple(value["law"]["views"])}),
                 layers=int(value["layers"]),
                 gate=None if gate is None else Gate(**{k: _tuples(v) for k, v in gate.items()}),
                 effective_classes=value.get("effective_classes"),
@@ -234,10 +155,9 @@ class ScheduleFamily:
 
 
 def _value(name: str, rows: Rows, here: tuple[float, ...]) -> tuple[float, ...]:
+    constraint = linked(name)
     sums = (sum(h * c for h, c in zip(here, column, strict=True)) for column in zip(*rows, strict=True))
-    if LINKS.get(name) == "logit":
-        return tuple(1 / (1 + math.exp(-x)) for x in sums)
-    return tuple(math.exp(min(x, 80.0)) for x in sums)
+    return tuple(constraint.at(x) for x in sums)
 
 
 def _rows(value: Any) -> Rows:

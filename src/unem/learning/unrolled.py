@@ -2,83 +2,114 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from unem.core.em import gem, iterate
-from unem.core.laws.base import ClassModel
-from unem.core.laws.directions import GaussianPlus
-from unem.core.schedule import Schedule
-from unem.core.task import Prediction, Task
+from unem.core.em import run
+from unem.core.laws import Law
+from unem.core.schedule import LayerValues, Schedule
 from unem.errors import InputError
-from unem.learning.family import LINKS, ONE_SHOTS, Gate, ScheduleFamily, graph_size, position
+from unem.learning.family import ScheduleFamily, graph_size, position
+from unem.learning.layered import LayeredMethod
+from unem.learning.parameters import CONSTRAINTS, linked
 
-__all__ = ["CONSTRAINTS", "UNEM", "Constraint", "UnrolledFamily"]
+__all__ = ["LEARNABLE", "UNEM"]
 
 LEARNABLE = ("class_balance", "temperature", "feature_scale")
 
 
-@dataclass(frozen=True)
-class Constraint:
-    """A map from all real numbers to ``(lower, ∞)`` with its inverse, so that a start value is met exactly.
+class _Numbers(nn.Module):
+    """A schedule whose numbers are parameters: one of each layer, or one shared by all."""
 
-    Example:
-        >>> positive = Constraint("softplus", lower=1.0)
-        >>> raw = positive.inverse(torch.tensor(1.05, dtype=torch.float64))
-        >>> round(positive(raw).item(), 12)
-        1.05
-    """
+    def __init__(self, law: Law, schedule: Schedule, learn: Collection[str], constraints: str) -> None:
+        super().__init__()
+        if schedule.law not in (None, law.name):
+            raise InputError(f"schedule: it is meant for the {schedule.law} law, but the law given is {law.name}")
+        unknown = set(learn) - set(LEARNABLE)
+        if unknown:
+            raise InputError(f"learn: expected some of {', '.join(LEARNABLE)}, got {sorted(unknown)[0]!r}")
+        if constraints not in CONSTRAINTS:
+            raise InputError(f"constraints: expected 'softplus' or 'log', got {constraints!r}")
+        self.law, self._fixed, self._constraints = law, schedule, CONSTRAINTS[constraints]
+        self.raw = nn.ParameterDict()
+        for name in LEARNABLE:
+            if name in learn:
+                value = torch.tensor(getattr(schedule, name), dtype=torch.float64)
+                self._constraints[name].check(value, name)
+                self.raw[name] = nn.Parameter(self._constraints[name].inverse(value).float())
 
-    form: Literal["softplus", "exp"]
-    lower: float = 0.0
+    def value(self, name: str) -> Any:
+        """A tensor with gradient where it is learned, a plain number or tuple where it is not."""
+        return self._constraints[name](self.raw[name]) if name in self.raw else getattr(self._fixed, name)
 
-    def __call__(self, raw: Tensor) -> Tensor:
-        return self.lower + (nn.functional.softplus(raw) if self.form == "softplus" else raw.exp())
+    def values(self, *kind: Any) -> LayerValues:
+        numbers = {name: self.value(name) for name in self.law.numbers}
+        layers = [self._per_layer(name) for name in ("class_balance", "temperature")]
+        return LayerValues(*layers, self._fixed.text_weights, numbers)
 
-    def inverse(self, value: Tensor) -> Tensor:
-        above = value - self.lower
-        if self.form == "exp":
-            return above.log()
-        return above + torch.log(-torch.expm1(-above))  # ln(eˣ − 1) without overflow
+    def _per_layer(self, name: str) -> list[Any]:
+        value, layers = self.value(name), self._fixed.layers
+        if isinstance(value, Tensor):
+            return list(value.expand(layers).unbind())
+        return list(value) if isinstance(value, tuple) else [value] * layers
 
-    def check(self, value: Tensor, name: str) -> None:
-        if not bool((value > self.lower).all()):
-            raise InputError(
-                f"{name}: a learned value must start above {self.lower:g} (the bound is reached only in the limit), "
-                f"got {value.min().item():g}"
-            )
-
-
-CONSTRAINTS: Mapping[str, Mapping[str, Constraint]] = {
-    # The paper's: λ = softplus(a), T = 1 + softplus(b). Its code does the same for the Gaussian law's T_z.
-    "softplus": {
-        "class_balance": Constraint("softplus"),
-        "temperature": Constraint("softplus", lower=1.0),
-        "feature_scale": Constraint("softplus"),
-    },
-    # Positive numbers on a logarithmic scale: one learning rate suits values of any magnitude, and T may fall below 1.
-    "log": {name: Constraint("exp") for name in LEARNABLE},
-}
+    def data(self, provenance: Mapping[str, Any] | None = None) -> Schedule:
+        values = {name: self.value(name) for name in LEARNABLE}
+        plain = {k: _plain(v.detach().double().tolist()) if isinstance(v, Tensor) else v for k, v in values.items()}
+        fixed = self._fixed
+        return Schedule(**plain, layers=fixed.layers, law=self.law.name, provenance=provenance or fixed.provenance)
 
 
-class UNEM(nn.Module):
-    r"""Generalized EM with L unrolled layers whose 2L + 1 numbers are parameters.
+class _Coefficients(nn.Module):
+    """A family whose coefficients are parameters: each value is linear in the position of a task, then constrained."""
+
+    def __init__(self, family: ScheduleFamily) -> None:
+        super().__init__()
+        self.law, self._start = family.law, family
+        self.raw = nn.ParameterDict({n: nn.Parameter(torch.tensor(rows)) for n, rows in family.values.items()})
+        weights = torch.tensor(family.view_weights, dtype=torch.float64).log()
+        self.views = nn.Parameter((weights - weights.mean()).float())
+
+    def values(self, effective_classes: int, queries: int, num_classes: int, shots: float) -> LayerValues:
+        where = position(effective_classes, queries, num_classes, shots)[: self._start.coordinates]
+        here = self.views.new_tensor(where)
+        values = {name: linked(name)(here @ raw) for name, raw in self.raw.items()}
+        numbers = {
+            "feature_scale": values["feature_scale"].squeeze(0),
+            "view_weights": self.views.softmax(0),
+            "propagation": values["propagation"].squeeze(0) if "propagation" in values else 0.0,
+            "neighbours": graph_size(effective_classes, queries, self.law.neighbours),
+        }
+        texts = list(values["text_weight"].unbind()) if "text_weight" in values else []
+        balances, temperatures = (list(values[name].unbind()) for name in ("class_balance", "temperature"))
+        return LayerValues(balances, temperatures, texts, numbers)
+
+    def data(self, **changes: Any) -> ScheduleFamily:
+        values: dict[str, Any] = {
+            name: tuple(tuple(row) for row in raw.detach().double().tolist()) for name, raw in self.raw.items()
+        }
+        weights = tuple(self.views.detach().double().softmax(0).tolist())
+        start = self._start
+        return ScheduleFamily(values, weights, start.law, start.layers, **changes)
+
+
+class UNEM(nn.Module, LayeredMethod):
+    r"""Generalized EM with L unrolled layers whose numbers are parameters.
 
     Layer ℓ computes ``u ← softmax((ln p(z|θ) + β_ℓ ln π)/T_ℓ)`` on features scaled by T_z. With the paper's constraints
     ``β_ℓ = softplus(a_ℓ)``, ``T_ℓ = 1 + softplus(b_ℓ)``, ``T_z = softplus(c)``. A schedule value that is a single number is
-    one parameter shared by all layers ("fixed"); a sequence is one parameter per layer ("adaptive").
+    one parameter shared by all layers ("fixed"); a sequence is one parameter per layer ("adaptive"): 2L + 1 in all. Of a family the
+    coefficients are the parameters, all of them.
 
     Args:
         law: how the features of a class are distributed.
-        schedule: start values, or the learned ones.
+        schedule: start values, or the learned ones: a schedule, or a family of them.
         learn: which of ``"class_balance"``, ``"temperature"``, ``"feature_scale"`` are parameters; the rest stays fixed.
-            Without it nothing is learned, and the object only predicts.
+            Without it nothing of a schedule is learned, and the object only predicts.
         constraints: ``"softplus"`` (the paper's) or ``"log"``.
 
     Example:
@@ -91,130 +122,57 @@ class UNEM(nn.Module):
 
     def __init__(
         self,
-        law: ClassModel,
-        schedule: Schedule,
+        law: Law,
+        schedule: Schedule | ScheduleFamily,
         *,
         learn: Collection[str] = (),
         constraints: Literal["softplus", "log"] = "softplus",
     ) -> None:
         super().__init__()
-        if schedule.law not in (None, law.name):
-            raise InputError(f"schedule: it is meant for the {schedule.law} law, but the law given is {law.name}")
-        unknown = set(learn) - set(LEARNABLE)
-        if unknown:
-            raise InputError(f"learn: expected some of {', '.join(LEARNABLE)}, got {sorted(unknown)[0]!r}")
-        if constraints not in CONSTRAINTS:
-            raise InputError(f"constraints: expected 'softplus' or 'log', got {constraints!r}")
         self.law = law
-        self.layers = schedule.layers
-        self._fixed = schedule
-        self._constraints = CONSTRAINTS[constraints]
-        self.raw = nn.ParameterDict()
-        for name in LEARNABLE:
-            if name in learn:
-                value = torch.tensor(getattr(schedule, name), dtype=torch.float64)
-                self._constraints[name].check(value, name)
-                self.raw[name] = nn.Parameter(self._constraints[name].inverse(value).float())
+        self.numbers: Any = (
+            _Coefficients(schedule)
+            if isinstance(schedule, ScheduleFamily)
+            else _Numbers(law, schedule, learn, constraints)
+        )
 
-    name = property(lambda self: f"unem-{self.law.name}")
-    inputs = property(lambda self: self.law.inputs)
+        self.raw: nn.ParameterDict = self.numbers.raw
+
+    @property
+    def name(self) -> str:
+        return f"unem-{self.law.name}"
 
     @property
     def capturable(self) -> bool:
         """Whether it may be recorded as a CUDA graph: parameters would have to be read by the host."""
         return self.law.capturable and len(self.raw) == 0
 
-    def describe(self) -> dict[str, Any]:
-        """What determines its predictions, as plain values."""
-        return {"law": repr(self.law), "schedule": self.schedule().to_dict()}
-
-    def value(self, name: str) -> Any:
-        """A schedule value: a tensor with gradient where it is learned, a plain number or tuple where it is not."""
-        return self._constraints[name](self.raw[name]) if name in self.raw else getattr(self._fixed, name)
-
-    def schedule(self, provenance: Mapping[str, Any] | None = None) -> Schedule:
+    @property
+    def schedule(self) -> Schedule | ScheduleFamily:  # type: ignore[override]
         """The present values as plain data."""
-        values = {name: self.value(name) for name in LEARNABLE}
-        plain = {k: _plain(v.detach().double().tolist()) if isinstance(v, Tensor) else v for k, v in values.items()}
-        return Schedule(**plain, layers=self.layers, law=self.law.name, provenance=provenance or self._fixed.provenance)
+        data: Schedule | ScheduleFamily = self.numbers.data()
+        return data
 
-    def forward(self, statistics: Any) -> Float[Tensor, "task query class"]:
-        """``ln u`` of the last layer for statistics from ``law.prepare``; differentiable in the parameters."""
-        scaled = self.law.scaled(statistics, **{name: self.value(name) for name in self.law.numbers})
-        return iterate(self.law, scaled, self._per_layer("class_balance"), self._per_layer("temperature"), log=True)
+    def data(self, **about: Any) -> Any:
+        """The same, with what is to be kept with them: provenance, and for a family gate, ranges and the only number of classes."""
+        return self.numbers.data(**about)
 
-    def predict(self, task: Task, *, trace: bool = False) -> Prediction:
-        """Classify the queries of each task jointly."""
-        with torch.no_grad():
-            return gem(task, self.law, self.schedule(), trace=trace)
+    def run(
+        self, statistics: Any, effective_classes: int | None = None, shots: float = 5.0, *, log: bool = True
+    ) -> tuple[Float[Tensor, "task query class"], Any]:
+        """ln u (or u) of the last layer for statistics from ``law.prepare``, and the scaled statistics.
 
-    def _per_layer(self, name: str) -> list[Any]:
-        value = self.value(name)
-        if isinstance(value, Tensor):
-            return list(value.expand(self.layers).unbind())
-        return list(value) if isinstance(value, tuple) else [value] * self.layers
+        Differentiable in the parameters. A family needs to know the number of effective classes and the shots.
+        """
+        queries, num_classes = statistics.size if effective_classes is not None else (0, 0)
+        return run(self.law, statistics, self.numbers.values(effective_classes, queries, num_classes, shots), log=log)
+
+    def forward(
+        self, statistics: Any, effective_classes: int | None = None, shots: float = 5.0
+    ) -> Float[Tensor, "task query class"]:
+        """``ln u`` of the last layer; see :meth:`run`."""
+        return self.run(statistics, effective_classes, shots)[0]
 
 
 def _plain(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
-
-
-class UnrolledFamily(nn.Module):
-    """A :class:`unem.learning.family.ScheduleFamily` whose coefficients are parameters.
-
-    Args:
-        law: the law, with its ingredients.
-        layers: number of layers.
-        start: start values of β, T, T_z, f and γ; slopes start at 0.
-        coordinates: how many of a :func:`unem.learning.family.position` the values depend on.
-    """
-
-    def __init__(
-        self, law: GaussianPlus, layers: int, start: Mapping[str, float], coordinates: int = ONE_SHOTS
-    ) -> None:
-        super().__init__()
-        self.law, self.layers, self.coordinates = law, layers, coordinates
-        self.raw, slopes = nn.ParameterDict(), coordinates - 1
-        for name, value in start.items():
-            width = 1 if name in ("feature_scale", "propagation") else layers
-            constant = math.log(value / (1 - value)) if LINKS.get(name) == "logit" else math.log(value)
-            self.raw[name] = nn.Parameter(torch.cat([torch.full((1, width), constant), torch.zeros(slopes, width)]))
-        self.views = nn.Parameter(torch.zeros(len(law.views)))
-
-    def forward(
-        self, statistics: Any, effective_classes: int, shots: float = 5.0, *, log: bool = True
-    ) -> tuple[Float[Tensor, "task query class"], Any]:
-        """ln u (or u) of the last layer, and the scaled statistics; differentiable in the parameters."""
-        queries, num_classes = statistics.crosses.shape[2:]
-        here = self.views.new_tensor(position(effective_classes, queries, num_classes, shots)[: self.coordinates])
-        values = {name: _linked(name, here @ raw) for name, raw in self.raw.items()}
-        scaled = self.law.scaled(
-            statistics,
-            values["feature_scale"].squeeze(0),
-            self.views.softmax(0),
-            values["propagation"].squeeze(0) if "propagation" in values else 0.0,
-            graph_size(effective_classes, queries, self.law.neighbours),
-        )
-        texts = list(values["text_weight"].unbind()) if "text_weight" in values else []
-        balances, temperatures = (list(values[name].unbind()) for name in ("class_balance", "temperature"))
-        return iterate(self.law, scaled, balances, temperatures, texts, log=log), scaled
-
-    def family(
-        self,
-        gate: Gate | None = None,
-        provenance: Mapping[str, Any] | None = None,
-        effective_classes: int | None = None,
-        ranges: Mapping[str, tuple[float, float]] | None = None,
-    ) -> ScheduleFamily:
-        """The present values as plain data."""
-        values: dict[str, Any] = {
-            name: tuple(tuple(row) for row in raw.detach().double().tolist()) for name, raw in self.raw.items()
-        }
-        weights = tuple(self.views.detach().double().softmax(0).tolist())
-        return ScheduleFamily(
-            values, weights, self.law, self.layers, gate, effective_classes, ranges or {}, provenance or {}
-        )
-
-
-def _linked(name: str, linear: Tensor) -> Tensor:
-    return linear.sigmoid() if LINKS.get(name) == "logit" else linear.exp()

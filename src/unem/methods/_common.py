@@ -11,9 +11,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unem.core.laws.views import unit_rows
-from unem.core.task import PADDING, Prediction, Task
+from unem.core.task import PADDING, Task, predicted
 
 __all__ = [
+    "BALANCES",
+    "LARGE_BALANCES",
+    "SCALES",
     "Adam",
     "Settings",
     "adam",
@@ -24,6 +27,12 @@ __all__ = [
     "support_mean",
     "unit_length",
 ]
+
+
+BALANCES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+LARGE_BALANCES = (1.0, 3.0, 10.0, 30.0, 100.0)
+SCALES = (0.3, 1.0, 3.0, 10.0)  # features of length 8 as well as of length 1
+"""What grids of several methods try."""
 
 
 class Settings:
@@ -65,12 +74,7 @@ def support_mean(task: Task) -> Float[Tensor, "task 1 feature"]:
     return (there * task.support).sum(1, keepdim=True) / there.sum(1, keepdim=True)
 
 
-def predicted(task: Task, probabilities: Float[Tensor, "task query class"]) -> Prediction:
-    """The answer in the form the task was given."""
-    return Prediction(probabilities.squeeze(0) if task.single else probabilities)
-
-
-# -- mathematics ----------------------------------------------------------------------------------------------------------
+# -- mathematics --------------------------------------------------------------------------------------------------------
 
 
 class Adam:

@@ -1,23 +1,35 @@
-"""What a method is, and the registry that finds it by name."""
+"""What a method is, and the registry that finds it by name and knows everything about it."""
 
 from __future__ import annotations
 
 import difflib
 import fnmatch
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from itertools import product
 from types import UnionType
 from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
-from unem.core.em import gem
-from unem.core.laws.base import ClassModel
+from unem.core.laws import Law
 from unem.core.schedule import Schedule
 from unem.core.task import Inputs, Prediction, Task
-from unem.data.sampler import Protocol as SamplingProtocol
+from unem.data import Protocol as TaskProtocol
 from unem.errors import InputError
+from unem.learning import ScheduleFamily
+from unem.learning.recipes import Recipe
 
-__all__ = ["GEMMethod", "Method", "MethodInfo", "create", "create_for", "list_methods", "method_info", "register"]
+__all__ = [
+    "Method",
+    "MethodInfo",
+    "create_for",
+    "create_method",
+    "grid_points",
+    "list_methods",
+    "method_for",
+    "method_info",
+    "register_method",
+]
 
 
 class Method(Protocol):
@@ -40,90 +52,92 @@ class Method(Protocol):
         ...
 
 
-def unchanged(task: Task) -> Task:
-    """The transform that does nothing."""
-    return task
-
-
 @dataclass(frozen=True)
-class GEMMethod:
-    """A method that is generalized EM with a schedule, perhaps on transformed features.
+class MethodInfo:
+    """An entry of the registry.
 
-    The schedule may depend on the task (EM-Dirichlet's λ on the number of classes).
+    Attributes:
+        name: of the method.
+        method: its class, a dataclass whose fields are the settings.
+        summary: first line of the class's docstring.
+        reference: where it was published.
+        inputs: what the samples of a task must be.
+        transductive: whether queries are classified jointly.
+        needs_support: whether labelled samples are needed; those that work from the class texts alone do not look at them.
+        law: of a method with layers.
+        recipe: what trains it, and what its schedule file is; None where nothing is learned.
+        grid: the settings that are worth tuning.
     """
 
     name: str
-    law: ClassModel
-    schedule: Schedule | Callable[[Task], Schedule]
-    transform: Callable[[Task], Task] = unchanged
-
-    @property
-    def inputs(self) -> Inputs:
-        return self.law.inputs
-
-    @property
-    def capturable(self) -> bool:
-        """Whether it may be recorded as a CUDA graph (the published iterations ask the host when to stop)."""
-        return self.law.capturable
-
-    def describe(self) -> dict[str, Any]:
-        """What determines its predictions, as plain values."""
-        schedule = self.schedule.to_dict() if isinstance(self.schedule, Schedule) else repr(self.schedule)
-        return {"law": repr(self.law), "schedule": schedule, "transform": self.transform.__name__}
-
-    def predict(self, task: Task, *, trace: bool = False) -> Prediction:
-        schedule = self.schedule(task) if callable(self.schedule) else self.schedule
-        return gem(self.transform(task), self.law, schedule, trace=trace)
-
-
-@dataclass(frozen=True)
-class MethodInfo:
-    """An entry of the registry."""
-
-    name: str
+    method: type[Any]
     summary: str
     reference: str
-    inputs: str
-    transductive: bool
-    learned: bool
-    factory: Callable[..., Method]
+    inputs: Inputs
+    transductive: bool = True
+    needs_support: bool = True
+    law: Law | None = None
+    recipe: Recipe | None = None
+    grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+    @property
+    def learned(self) -> bool:
+        """Whether its schedule is learned."""
+        return self.recipe is not None
 
     @property
     def options(self) -> dict[str, Any]:
         """Settings and their defaults."""
-        return {p.name: p.default for p in inspect.signature(self.factory).parameters.values()}
+        return {f.name: _default(f) for f in fields(self.method) if f.init}
 
 
 _registry: dict[str, MethodInfo] = {}
 
 
-def register(
+def register_method(
     name: str,
     *,
     reference: str,
-    inputs: Inputs = "features",
+    inputs: Inputs | None = None,
     transductive: bool = True,
-    learned: bool = False,
-) -> Callable[[Callable[..., Method]], Callable[..., Method]]:
-    """Add a factory to the registry; its keyword arguments are the method's settings, its docstring's first line the summary.
+    needs_support: bool = True,
+    law: Law | None = None,
+    recipe: Recipe | None = None,
+    grid: Mapping[str, Sequence[Any]] | None = None,
+) -> Callable[[type[Any]], type[Any]]:
+    """Add a dataclass to the registry; its fields are the method's settings, its docstring's first line the summary.
+
+    The class gets ``name``, and where they are given ``inputs`` and ``law``, so that none of it is written twice.
 
     Example:
+        >>> from dataclasses import dataclass
         >>> from unem import Gaussian, Schedule
-        >>> @register("my-em", reference="mine")
-        ... def my_em(*, iterations: int = 3):
+        >>> from unem.learning import LayeredMethod
+        >>> @register_method("my-em", reference="mine", law=Gaussian())
+        ... @dataclass(frozen=True)
+        ... class MyEM(LayeredMethod):
         ...     "EM with three steps."
-        ...     return GEMMethod("my-em", Gaussian(), Schedule(layers=iterations))
-        >>> create("my-em", iterations=4).schedule.layers
+        ...     iterations: int = 3
+        ...     schedule = property(lambda self: Schedule(layers=self.iterations))
+        >>> create_method("my-em", iterations=4).schedule.layers
         4
         >>> _ = _registry.pop("my-em")
     """
 
-    def add(factory: Callable[..., Method]) -> Callable[..., Method]:
+    def add(method: type[Any]) -> type[Any]:
+        if not (isinstance(method, type) and is_dataclass(method)):
+            raise InputError(f"method {name!r}: expected a dataclass, whose fields are its settings, got {method!r}")
         if name in _registry:
             raise InputError(f"name: a method {name!r} is registered already")
-        summary = (inspect.getdoc(factory) or "").partition("\n")[0]
-        _registry[name] = MethodInfo(name, summary, reference, inputs, transductive, learned, factory)
-        return factory
+        method.name = name  # type: ignore[attr-defined]
+        takes = inputs or (law.inputs if law is not None else "features")
+        for attribute, value in (("law", law), ("inputs", takes)):
+            if value is not None and not isinstance(getattr(method, attribute, None), property):
+                setattr(method, attribute, value)
+        summary = (inspect.getdoc(method) or "").partition("\n")[0]
+        about = reference, takes, transductive, needs_support, law, recipe, dict(grid or {})
+        _registry[name] = MethodInfo(name, method, summary, *about)
+        return method
 
     return add
 
@@ -153,24 +167,39 @@ def method_info(name: str) -> MethodInfo:
     return _registry[name]
 
 
-def create(name: str, **options: Any) -> Method:
+def method_for(schedule: Schedule | ScheduleFamily) -> MethodInfo:
+    """The method that a learned schedule is for.
+
+    Example:
+        >>> import unem
+        >>> method_for(unem.load_schedule("unem-joint/clip")).name
+        'unem-joint'
+    """
+    for info in list_methods():
+        if info.recipe is not None and info.law is not None and info.recipe.suits(info.law, schedule):
+            return info
+    raise InputError(f"schedule: no method is learned for its law, {schedule.law!r}")
+
+
+def create_method(name: str, **options: Any) -> Method:
     """Make a method by name.
 
     Example:
-        >>> create("paddle", iterations=20).name
+        >>> create_method("paddle", iterations=20).name
         'paddle'
     """
     info = method_info(name)
-    hints = get_type_hints(info.factory)
+    hints = get_type_hints(info.method)
     for option, value in options.items():
         if option not in info.options:
             known = ", ".join(info.options) or "none"
             raise InputError(f"method {name!r} has no setting {option!r}; its settings are: {known}")
         _check_option(name, option, value, hints[option])
-    return info.factory(**options)
+    made: Method = info.method(**options)
+    return made
 
 
-def create_for(name: str, protocol: SamplingProtocol, num_classes: int, **options: Any) -> Method:
+def create_for(name: str, protocol: TaskProtocol, num_classes: int, **options: Any) -> Method:
     """Make a method for a protocol: those whose rule needs the number of effective classes are told it.
 
     Published evaluations of EM-Dirichlet do the same. For a range it is the geometric middle, for "all" it is K. Those that find it out
@@ -178,11 +207,31 @@ def create_for(name: str, protocol: SamplingProtocol, num_classes: int, **option
     """
     if method_info(name).options.get("effective_classes") is not None:
         options.setdefault("effective_classes", max(1, round(protocol.expected_effective_classes(num_classes))))
-    return create(name, **options)
+    return create_method(name, **options)
+
+
+def grid_points(name: str) -> Iterator[dict[str, Any]]:
+    """The settings to try for a method, its defaults alone where nothing is to be tuned.
+
+    Example:
+        >>> [p["class_balance"] for p in grid_points("paddle")]
+        [0.25, 0.5, 1.0, 2.0, 4.0, 8.0]
+        >>> list(grid_points("prototypes"))
+        [{}]
+    """
+    grid = method_info(name).grid
+    for values in product(*grid.values()):
+        yield dict(zip(grid, values, strict=True))
+
+
+def _default(setting: Any) -> Any:
+    if setting.default is not MISSING:
+        return setting.default
+    return None if setting.default_factory is MISSING else setting.default_factory()
 
 
 def _check_option(method: str, option: str, value: Any, hint: Any) -> None:
-    """A setting must have the type its factory declares; whole numbers serve as numbers, but True is no number."""
+    """A setting must have the type its field declares; whole numbers serve as numbers, but True is no number."""
     choices = [c for c in (hint, *get_args(hint)) if get_origin(c) is Literal]
     kinds = [get_origin(t) or t for t in (hint, *get_args(hint))]
     allowed = tuple(t for t in kinds if isinstance(t, type) and t is not UnionType)

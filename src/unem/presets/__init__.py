@@ -1,47 +1,48 @@
-"""Schedules that come with the library."""
+"""Schedules that come with the library, and the one loader of schedules."""
 
 from __future__ import annotations
 
 import fnmatch
 import json
 import os
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from unem._io import read_json
 from unem.core.schedule import Schedule
 from unem.errors import InputError
-from unem.learning.family import ScheduleFamily
+from unem.learning import ScheduleFamily
 
-__all__ = ["list_presets", "load_family", "load_schedule", "preset"]
+__all__ = ["list_presets", "load_schedule"]
 
-
-@cache
-def _published() -> dict[str, Schedule]:
-    stored = json.loads(files("unem.presets").joinpath("published.json").read_text(encoding="utf-8"))
-    return {record["name"]: _as_schedule(record, stored["citation"]) for record in stored["schedules"]}
+KINDS: Mapping[str, type[Schedule] | type[ScheduleFamily]] = {k.FORMAT: k for k in (Schedule, ScheduleFamily)}
+"""By the format that a file says it has."""
 
 
-def _as_schedule(record: dict[str, Any], citation: str) -> Schedule:
-    numbers = ("class_balance", "temperature", "feature_scale", "layers", "law")
-    rest = {k: v for k, v in record.items() if k not in (*numbers, "name")}
-    return Schedule(
-        **{k: record[k] for k in numbers}, provenance={"preset": record["name"], **rest, "citation": citation}
-    )
+def load_schedule(source: Any) -> Schedule | ScheduleFamily:
+    """A schedule, or a family of them: from the name of a preset, from a file, from its dictionary, or as it is.
 
-
-@cache
-def _families() -> dict[str, ScheduleFamily]:
-    """One file each, so that a new one is a file and nothing else."""
-    found = {}
-    shipped = files("unem.presets").joinpath("families").iterdir()
-    for file in (f for f in shipped if f.name.endswith(".json")):
-        name = file.name.removesuffix(".json").replace("--", "/")
-        value = json.loads(file.read_text(encoding="utf-8"))
-        value["provenance"] = {"preset": name, **value["provenance"]}
-        found[name] = ScheduleFamily.from_dict(value, source=f"preset {name!r}")
-    return found
+    Example:
+        >>> load_schedule("unem-gaussian/mini-imagenet/resnet18/5-shot").layers
+        10
+        >>> load_schedule("unem-plus/clip-rn50").at(effective_classes=5, queries=75, num_classes=60, shots=5).layers
+        10
+    """
+    if isinstance(source, Schedule | ScheduleFamily):
+        return source
+    if isinstance(source, Mapping):
+        return _from_dict(source, "schedule")
+    if not isinstance(source, str | os.PathLike):
+        raise InputError(f"schedule: expected a preset's name, a file, a dictionary or a schedule, got {source!r}")
+    name = os.fspath(source)
+    if name in _presets() and not Path(name).is_file():
+        return _presets()[name]
+    if not Path(name).is_file():
+        raise InputError(f"schedule: {name!r} is neither a file nor a preset (`unem presets` lists them)")
+    return _from_dict(read_json(name, "schedule"), f"schedule {name!r}")
 
 
 def list_presets(pattern: str = "*") -> dict[str, Schedule | ScheduleFamily]:
@@ -53,49 +54,41 @@ def list_presets(pattern: str = "*") -> dict[str, Schedule | ScheduleFamily]:
         >>> list(list_presets("unem-joint/*"))
         ['unem-joint/clip']
     """
-    every: dict[str, Schedule | ScheduleFamily] = {**_published(), **_families()}
-    return {name: every[name] for name in sorted(every) if fnmatch.fnmatch(name, pattern)}
+    return {name: found for name, found in sorted(_presets().items()) if fnmatch.fnmatch(name, pattern)}
 
 
-def preset(name: str) -> Schedule:
-    """A schedule that comes with the library.
-
-    Example:
-        >>> preset("unem-gaussian/mini-imagenet/resnet18/5-shot").layers
-        10
-    """
-    if name in _families():
-        raise InputError(
-            f"preset: {name!r} is a family of schedules, for {_families()[name].method} (unem.load_family)"
-        )
-    if name not in _published():
-        raise InputError(f"preset: none is called {name!r}; `unem presets` lists them")
-    return _published()[name]
+def _from_dict(value: Any, source: str) -> Schedule | ScheduleFamily:
+    found = value.get("format") if isinstance(value, Mapping) else type(value).__name__
+    if found not in KINDS:
+        raise InputError(f"{source} is not a schedule: expected format {' or '.join(map(repr, KINDS))}, found {found!r}")
+    return KINDS[found].from_dict(value, source)
 
 
-def load_schedule(source: str | os.PathLike[str]) -> Schedule:
-    """A schedule from a file, or from a preset's name."""
-    name = os.fspath(source)
-    if (name in _published() or name in _families()) and not Path(name).is_file():
-        return preset(name)  # which refuses a family
-    _check_is_file(name)
-    return Schedule.load(name)
+@cache
+def _presets() -> dict[str, Schedule | ScheduleFamily]:
+    return {**_published(), **_shipped()}
 
 
-def load_family(source: str | os.PathLike[str]) -> ScheduleFamily:
-    """A family of schedules, for unem-plus and unem-joint, from a file, or from a preset's name.
-
-    Example:
-        >>> load_family("unem-plus/clip-rn50").at(effective_classes=5, queries=75, num_classes=60, shots=5).layers
-        10
-    """
-    name = os.fspath(source)
-    if name in _families() and not Path(name).is_file():
-        return _families()[name]
-    _check_is_file(name)
-    return ScheduleFamily.load(name)
+def _published() -> dict[str, Schedule]:
+    """The paper's, of one file."""
+    stored = json.loads(files("unem.presets").joinpath("published.json").read_text(encoding="utf-8"))
+    return {record["name"]: _as_schedule(record, stored["citation"]) for record in stored["schedules"]}
 
 
-def _check_is_file(name: str) -> None:
-    if not Path(name).is_file():
-        raise InputError(f"schedule: {name!r} is neither a file nor a preset (`unem presets` lists them)")
+def _as_schedule(record: dict[str, Any], citation: str) -> Schedule:
+    numbers = ("class_balance", "temperature", "feature_scale", "layers", "law")
+    rest = {k: v for k, v in record.items() if k not in (*numbers, "name")}
+    provenance = {"preset": record["name"], **rest, "citation": citation}
+    return Schedule(**{k: record[k] for k in numbers}, provenance=provenance)
+
+
+def _shipped() -> dict[str, Schedule | ScheduleFamily]:
+    """One file each, so that a new one is a file and nothing else."""
+    found: dict[str, Schedule | ScheduleFamily] = {}
+    shipped = files("unem.presets").joinpath("families").iterdir()
+    for file in (f for f in shipped if f.name.endswith(".json")):
+        name = file.name.removesuffix(".json").replace("--", "/")
+        value = json.loads(file.read_text(encoding="utf-8"))
+        value["provenance"] = {"preset": name, **value["provenance"]}
+        found[name] = _from_dict(value, f"preset {name!r}")
+    return found

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from unem.core.task import Inputs, Task
+from unem.errors import InputError
 
-__all__ = ["ClassModel", "Scale", "Statistics"]
+__all__ = ["LAWS", "Law", "Scale", "Statistics", "law_by_name", "within_class_scatter"]
 
 Scale = float | Tensor
 ALL = slice(None)
-PART_BYTES = 32 << 20  # of the queries handled at once, where they are very many
+PUBLISHED_START = math.log1p(math.e)  # softplus(1), where the published parameters start
 
 
 class Statistics:
@@ -34,22 +36,50 @@ class Statistics:
         return sum(v.nbytes for v in values if isinstance(v, Tensor))
 
 
-def parts_of(queries: int, bytes_per_query: int) -> Sequence[slice]:
-    """The queries in parts of a few megabytes; in one where a gradient is wanted, which keeps everything anyway."""
-    size = max(1, PART_BYTES // bytes_per_query)
-    if torch.is_grad_enabled() or queries <= 2 * size:
-        return (ALL,)
-    return [slice(i, min(i + size, queries)) for i in range(0, queries, size)]
+LAWS: dict[str, type[Law]] = {}
+"""Every law that was defined, the user's own among them, by name."""
 
 
-class ClassModel(ABC):
+def law_by_name(name: str) -> Law:
+    """The law with its default settings.
+
+    Example:
+        >>> law_by_name("gaussian")
+        Gaussian(proportion_floor=1e-06, form='auto')
+    """
+    if name not in LAWS:
+        raise InputError(f"law: expected one of {', '.join(sorted(LAWS))}, got {name!r}")
+    return LAWS[name]()
+
+
+def within_class_scatter(features: Float[Tensor, "image feature"], labels: Int[Tensor, " image"]) -> float:
+    """Mean squared distance of a feature to its class mean (unbiased, pooled over classes)."""
+    labels = labels.to(features.device)
+    counts = torch.bincount(labels).to(features.dtype)
+    means = features.new_zeros(len(counts), features.shape[1]).index_add_(0, labels, features)
+    means /= counts.clamp_min(1).unsqueeze(1)
+    freedom = float((counts - 1).clamp_min(0).sum())
+    scatter = float((features - means[labels]).square().sum()) / max(freedom, 1.0)
+    return scatter if scatter > 0 else 1.0
+
+
+class Law(ABC):
     """A law p(z | θ_k) as a few verbs; the EM loop knows nothing else about it.
 
-    ``prepare`` runs once per task, whatever is done with it afterwards; ``scaled`` applies the feature scale T_z; then
-    ``start``, and in each layer ``m_step`` and ``log_prob``.
+    To implement: :attr:`name`, :attr:`inputs`, :attr:`proportion_floor`, and the verbs ``prepare`` (once per task, whatever is done with it
+    afterwards), ``scaled`` (applies the feature scale T_z), ``start``, and for each layer ``m_step`` and ``log_prob``;
+    ``negative_log_likelihood`` is for traces.
+
+    Inherited: prediction (:func:`unem.gem`), learning (:func:`unem.train`), pictures, and :func:`unem.testing.check_law`, which tests all of it.
+
+    Optional: ``start_values`` (where learning starts), ``side`` (text), ``query_parts`` (very many queries), ``shortcut`` (one kernel for the
+    whole loop), ``capturable``, :attr:`worth_keeping`, :attr:`leave_one_out`, :attr:`colour`.
     """
 
     name: ClassVar[str]
+    """Schedules are guarded by it: no two laws share one."""
+    colour: ClassVar[str] = "#4c566a"
+    """In plots."""
     inputs: ClassVar[Inputs]
     """What the features are: embeddings, or similarities to the classes' texts."""
     worth_keeping: ClassVar[bool] = False
@@ -60,6 +90,34 @@ class ClassModel(ABC):
     """ε in ln(π_k + ε)."""
     leave_one_out: bool = False
     """Whether a query is judged by proportions that it had no part in."""
+    neutral_scale: ClassVar[float] = 1.0
+    """T_z where it is not learned."""
+    training: ClassVar[Mapping[str, Any]] = {}
+    """Settings of :class:`unem.learning.TrainingConfig` that suit this law better than the defaults."""
+    published_training: ClassVar[Mapping[str, Any] | None] = None
+    """Those of the published code, where it has this law."""
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if "name" not in cls.__dict__:
+            return
+        other = LAWS.setdefault(cls.name, cls)
+        if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise InputError(
+                f"name: {cls.name!r} is the name of {other.__module__}.{other.__qualname__}; laws do not share names"
+            )
+        LAWS[cls.name] = cls
+
+    def start_values(
+        self,
+        features: Float[Tensor, "image feature"],
+        labels: Int[Tensor, " image"],
+        num_classes: int,
+        effective_classes: float,
+    ) -> dict[str, float]:
+        """Where learning starts: β, T, and T_z from the features' scatter within classes, so that features of any length start alike."""
+        scale = math.sqrt(50 / within_class_scatter(features, labels))
+        return {"class_balance": 1.3, "temperature": 2.3, "feature_scale": scale}
 
     @property
     def capturable(self) -> bool:

@@ -10,17 +10,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from unem.core.laws.base import ALL, ClassModel, Scale, Statistics
+from unem.core.laws.base import ALL, Law, Scale, Statistics
 from unem.core.laws.gaussian import GramParameters, GramStatistics
 from unem.core.laws.views import VIEWS, Seen, alone, scatter
 from unem.core.task import Inputs, Task
 from unem.errors import InputError
 
-__all__ = ["Carried", "GaussianPlus"]
+__all__ = ["Carried", "Directions"]
 
 
 @dataclass(frozen=True)
-class GaussianPlus(ClassModel):
+class Directions(Law):
     r"""The Gaussian law, seen through several views of the features; each ingredient can be switched off.
 
     * **views**, mixed as kernels: ``G = Σ_j w_j G_j / v_j`` and the same for ``H``, ``r`` of :class:`unem.Gaussian`; the weights w are numbers
@@ -42,7 +42,7 @@ class GaussianPlus(ClassModel):
         >>> import torch, unem
         >>> task = unem.Task(torch.randn(20, 8).abs(), torch.arange(20) % 5, torch.randn(30, 8).abs())
         >>> schedule = unem.Schedule(1.0, 2.0, 7.0, propagation=0.5, neighbours=5)
-        >>> unem.gem(task, GaussianPlus(), schedule).probabilities.shape
+        >>> unem.gem(task, Directions(), schedule).probabilities.shape
         torch.Size([30, 5])
     """
 
@@ -53,7 +53,8 @@ class GaussianPlus(ClassModel):
     text: bool = False
     support: bool = True
     proportion_floor: float = 1e-6
-    name: ClassVar[str] = "gaussian-plus"
+    name: ClassVar[str] = "directions"
+    colour: ClassVar[str] = "#2f8f5b"
     numbers: ClassVar[tuple[str, ...]] = ("feature_scale", "view_weights", "propagation", "neighbours")
     worth_keeping: ClassVar[bool] = True
 
@@ -70,6 +71,21 @@ class GaussianPlus(ClassModel):
     @property
     def inputs(self) -> Inputs:  # type: ignore[override]
         return "image+text" if self.text else "features"
+
+    def start_values(
+        self,
+        features: Float[Tensor, "image feature"],
+        labels: Int[Tensor, " image"],
+        num_classes: int,
+        effective_classes: float,
+    ) -> dict[str, float]:
+        """Scatter-scaled features start alike, whatever they are."""
+        start = {"class_balance": 1.3, "temperature": 2.3, "feature_scale": 7.0}
+        if self.neighbours:
+            start["propagation"] = 0.5
+        if self.text:
+            start["text_weight"] = 100.0
+        return start
 
     def prepare(self, task: Task, *, trace: bool = False, carried: Carried | None = None) -> ViewStatistics:
         """Statistics of the task; with ``carried``, queries of earlier batches stand beside the support."""
@@ -150,7 +166,7 @@ class GaussianPlus(ClassModel):
         view_weights: Sequence[float] | Tensor = (),
         propagation: Scale = 0.0,
         neighbours: int = 0,
-    ) -> PlusStatistics:
+    ) -> DirectionStatistics:
         if statistics.neighbours != neighbours and not torch.is_grad_enabled():
             statistics = self.mixed(statistics, view_weights)  # one graph product is cheaper than one of each view
             view_weights = ()
@@ -161,7 +177,7 @@ class GaussianPlus(ClassModel):
             f = propagation.to(gram.dtype) if isinstance(propagation, Tensor) else propagation
             gram = (1 - f) ** 2 * gram + f * (1 - f) * _mixed(weights, s.once) + f * f * _mixed(weights, s.twice)
             cross = (1 - f) * cross + f * _mixed(weights, s.crosses_once)
-        return PlusStatistics(
+        return DirectionStatistics(
             shots=s.shots,
             sum_norms=norms,
             gram=gram,
@@ -172,21 +188,21 @@ class GaussianPlus(ClassModel):
             leave_one_out=self.leave_one_out,
         )
 
-    def start(self, statistics: PlusStatistics) -> None:
+    def start(self, statistics: DirectionStatistics) -> None:
         return None
 
     def m_step(
-        self, statistics: PlusStatistics, assignments: Tensor | None, assigned: Tensor | None, previous: Any
+        self, statistics: DirectionStatistics, assignments: Tensor | None, assigned: Tensor | None, previous: Any
     ) -> GramParameters:
         return statistics.fit(assignments, assigned)
 
-    def log_prob(self, statistics: PlusStatistics, parameters: GramParameters, part: slice = ALL) -> Tensor:
+    def log_prob(self, statistics: DirectionStatistics, parameters: GramParameters, part: slice = ALL) -> Tensor:
         return statistics.log_prob(parameters, part)
 
-    def side(self, statistics: PlusStatistics) -> Tensor | None:
+    def side(self, statistics: DirectionStatistics) -> Tensor | None:
         return statistics.text
 
-    def earlier(self, statistics: PlusStatistics) -> Tensor | None:
+    def earlier(self, statistics: DirectionStatistics) -> Tensor | None:
         return statistics.earlier
 
     def negative_log_likelihood(self, statistics: Any, parameters: Any, assignments: Tensor) -> Tensor:
@@ -225,7 +241,7 @@ class ViewStatistics(Statistics):
     earlier: Float[Tensor, "task class"] | None = None
     """Queries of earlier batches, by class."""
     neighbours: int = 0
-    """Of the graph that the rest is for; 0 before :meth:`GaussianPlus.propagated`."""
+    """Of the graph that the rest is for; 0 before :meth:`Directions.propagated`."""
     once: Float[Tensor, "task view query query"] | None = None
     """W G + G Wᵀ."""
     twice: Float[Tensor, "task view query query"] | None = None
@@ -233,12 +249,17 @@ class ViewStatistics(Statistics):
     crosses_once: Float[Tensor, "task view query class"] | None = None
     """W H."""
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """Queries and classes."""
+        return self.crosses.shape[2], self.crosses.shape[3]
+
 
 _OF_VIEWS = ("grams", "crosses", "norms", "once", "twice", "crosses_once")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlusStatistics(GramStatistics):
+class DirectionStatistics(GramStatistics):
     text: Float[Tensor, "task query class"] | None = None
     earlier: Float[Tensor, "task class"] | None = None
     leave_one_out: bool = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unem.core.laws.base import ALL, ClassModel, Scale, Statistics, parts_of
+from unem.core.laws.base import ALL, PUBLISHED_START, Law, Scale, Statistics
+from unem.core.memory import parts_of
 from unem.core.numerics import backends
 from unem.core.schedule import HARD_TEMPERATURE
 from unem.core.task import Inputs, Task
@@ -23,7 +24,7 @@ ALWAYS_GRAM = 512  # up to so many queries the Gram matrix is small, and trainin
 
 
 @dataclass(frozen=True)
-class Gaussian(ClassModel):
+class Gaussian(Law):
     r"""``p(z | θ_k) ∝ exp(−½‖z − θ_k‖²)``, z = T_z · feature; the M-step is the weighted mean.
 
     Two forms give the same numbers. The *direct* form keeps the means θ_k. The *Gram* form does not: θ_k is a linear
@@ -50,7 +51,17 @@ class Gaussian(ClassModel):
     form: Literal["auto", "gram", "direct"] = "auto"
     name: ClassVar[str] = "gaussian"
     inputs: ClassVar[Inputs] = "features"
+    colour: ClassVar[str] = "#2a6fb0"
     worth_keeping: ClassVar[bool] = True
+    published_training: ClassVar[Mapping[str, Any]] = {
+        "tasks": 1000,
+        "batch_size": 0,
+        "learning_rate": 0.1,
+        "decay_every": 50,
+        "class_balance": PUBLISHED_START,
+        "temperature": 1 + PUBLISHED_START,
+        "feature_scale": PUBLISHED_START,
+    }
 
     def __post_init__(self) -> None:
         if self.form not in ("auto", "gram", "direct"):

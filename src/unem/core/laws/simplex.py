@@ -1,4 +1,4 @@
-"""Transductive zero-shot clustering on the probabilities of the class texts: one loop, several laws, no support."""
+"""Laws of the probabilities that the class texts give, fitted to queries alone: transductive zero-shot clustering."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unem.core.laws.base import ALL, ClassModel, Scale, Statistics
+from unem.core.laws.base import ALL, Law, Scale, Statistics
 from unem.core.numerics.dirichlet import dirichlet_mle
-from unem.core.schedule import Schedule
 from unem.core.task import Inputs, Task
 from unem.errors import InputError
-from unem.methods._registry import GEMMethod, register
-from unem.methods.em_dirichlet import BalanceRule
 
-_REFERENCE = "S. Martin et al., Transductive zero-shot and few-shot CLIP, CVPR 2024"
+__all__ = ["DiagonalGaussian", "DirichletOfQueries", "KullbackLeibler", "SimplexLaw", "SquaredDistance"]
+
 LOG_FLOOR = math.log(1e-15)
 
 
@@ -41,7 +39,7 @@ class Natural:
 
 
 @dataclass(frozen=True)
-class SimplexLaw(ClassModel):
+class SimplexLaw(Law):
     """A law of ``z = softmax(T_z cos)`` fitted to queries alone, as an exponential family: what it averages, and the fit.
 
     The loop starts from ``u⁽⁰⁾ = z``. A class that no query is assigned to (σ_k = 0, as hard assignments make it) keeps the mean
@@ -50,6 +48,7 @@ class SimplexLaw(ClassModel):
 
     proportion_floor: float = 1e-15
     inputs: ClassVar[Inputs] = "similarities"
+    neutral_scale: ClassVar[float] = 30.0
 
     @abstractmethod
     def statistic(self, log_z: Tensor) -> Float[Tensor, "task query value"]:
@@ -146,7 +145,7 @@ class DiagonalGaussian(SimplexLaw):
 class DirichletOfQueries(SimplexLaw):
     """The Dirichlet law; a class of one query would have infinite concentration, which the solver caps."""
 
-    name: ClassVar[str] = "dirichlet"
+    name: ClassVar[str] = "dirichlet-of-queries"
 
     def statistic(self, log_z: Tensor) -> Tensor:
         return log_z
@@ -154,92 +153,3 @@ class DirichletOfQueries(SimplexLaw):
     def fit(self, mean: Tensor) -> tuple[Tensor, Tensor]:
         fit = dirichlet_mle(mean)
         return fit.alpha, fit.log_normaliser
-
-
-def _method(
-    name: str, law: SimplexLaw, balance: float, temperature: float, iterations: int, feature_scale: float
-) -> GEMMethod:
-    return GEMMethod(name, law, Schedule(float(balance), float(temperature), float(feature_scale), layers=iterations))
-
-
-@register("zero-shot-kmeans-hard", reference=_REFERENCE, inputs="similarities")
-def zero_shot_kmeans_hard(*, iterations: int = 10, feature_scale: float = 30.0) -> GEMMethod:
-    r"""k-means on z = softmax(T_z cos), started from u = z; no support is used.
-
-    ``θ_k ← Σ_n u_nk z_n / Σ_n u_nk``,  ``u_n ← argmin_k ‖z_n − θ_k‖²``. An empty class keeps its θ.
-    """
-    return _method("zero-shot-kmeans-hard", SquaredDistance(), 0.0, 0.0, iterations, feature_scale)
-
-
-@register("zero-shot-kmeans-soft", reference=_REFERENCE, inputs="similarities")
-def zero_shot_kmeans_soft(*, iterations: int = 10, temperature: float = 1.0, feature_scale: float = 30.0) -> GEMMethod:
-    r"""Soft k-means on z = softmax(T_z cos), started from u = z; no support is used.
-
-    ``θ_k ← Σ_n u_nk z_n / Σ_n u_nk``,  ``u_n ← softmax_k(−‖z_n − θ_k‖² / 2T)``.
-    """
-    return _method("zero-shot-kmeans-soft", SquaredDistance(), 0.0, temperature, iterations, feature_scale)
-
-
-@register("zero-shot-kmeans-kl", reference=_REFERENCE, inputs="similarities")
-def zero_shot_kmeans_kl(*, iterations: int = 10, feature_scale: float = 30.0) -> GEMMethod:
-    r"""k-means with the Kullback–Leibler divergence on z = softmax(T_z cos), started from u = z; no support is used.
-
-    ``θ_k ← Σ_n u_nk z_n / Σ_n u_nk``,  ``u_n ← argmin_k KL(z_n ‖ θ_k)``. An empty class keeps its θ.
-    """
-    return _method("zero-shot-kmeans-kl", KullbackLeibler(), 0.0, 0.0, iterations, feature_scale)
-
-
-@register("zero-shot-em-gaussian", reference=_REFERENCE, inputs="similarities")
-def zero_shot_em_gaussian(
-    *, iterations: int = 10, class_balance: float = 1.0, feature_scale: float = 30.0
-) -> GEMMethod:
-    r"""EM for unit Gaussians with learned proportions on z = softmax(T_z cos), started from u = z; no support is used.
-
-    ``θ_k ← Σ_n u_nk z_n / Σ_n u_nk``,  ``π_k ← mean_n u_nk``,  ``u_n ← softmax_k(−½‖z_n − θ_k‖² + β ln π_k)``.
-    """
-    return _method("zero-shot-em-gaussian", SquaredDistance(), class_balance, 1.0, iterations, feature_scale)
-
-
-@register("zero-shot-em-gaussian-diagonal", reference=_REFERENCE, inputs="similarities")
-def zero_shot_em_gaussian_diagonal(
-    *,
-    iterations: int = 10,
-    class_balance: float = 1.0,
-    feature_scale: float = 30.0,
-    variance_floor: float = 1e-3,
-) -> GEMMethod:
-    r"""EM for Gaussians with diagonal covariances on z = softmax(T_z cos), started from u = z; no support is used.
-
-    As ``zero-shot-em-gaussian``, with a variance of each class and coordinate, ``Σ_n u_nk (z_n − θ_k)² / Σ_n u_nk``, not below a floor.
-    """
-    law = DiagonalGaussian(variance_floor=float(variance_floor))
-    return _method("zero-shot-em-gaussian-diagonal", law, class_balance, 1.0, iterations, feature_scale)
-
-
-@register("zero-shot-em-dirichlet", reference=_REFERENCE, inputs="similarities")
-def zero_shot_em_dirichlet(
-    *,
-    effective_classes: int = 5,
-    class_balance: float | None = None,
-    iterations: int = 20,
-    feature_scale: float = 30.0,
-) -> GEMMethod:
-    r"""EM-Dirichlet without support: EM for a Dirichlet mixture on z = softmax(T_z cos), started from u = z.
-
-    ``α_k ← argmax Σ_n u_nk ln p(z_n | α_k)``,  ``u_n ← softmax_k(ln p(z_n | α_k) + β ln π_k)``, ``β = ⌊K/K_eff⌋`` unless it is given.
-    """
-    rule = BalanceRule(effective_classes, class_balance, 1.0, iterations, feature_scale)
-    return GEMMethod("zero-shot-em-dirichlet", DirichletOfQueries(), rule)
-
-
-@register("zero-shot-hard-em-dirichlet", reference=_REFERENCE, inputs="similarities")
-def zero_shot_hard_em_dirichlet(
-    *,
-    effective_classes: int = 5,
-    class_balance: float | None = None,
-    iterations: int = 10,
-    feature_scale: float = 30.0,
-) -> GEMMethod:
-    r"""Hard EM-Dirichlet without support: ``zero-shot-em-dirichlet`` with hard assignments. An empty class keeps its α."""
-    rule = BalanceRule(effective_classes, class_balance, 0.0, iterations, feature_scale)
-    return GEMMethod("zero-shot-hard-em-dirichlet", DirichletOfQueries(), rule)
