@@ -12,8 +12,6 @@ import unem
 import unem.core.task
 from unem import InputError, Task
 from unem.core.task import check_finite
-from unem.core.transforms import scale_channels
-from unem.data import TaskSource
 
 SUPPORT, LABELS, QUERY = torch.randn(6, 4), torch.tensor([0, 0, 1, 1, 2, 2]), torch.randn(5, 4)
 
@@ -139,14 +137,6 @@ def test_stack_pads_and_refuses_what_does_not_fit():
         Task.stack([])
 
 
-def test_channel_scaling_leaves_constant_channels_alone():
-    query = torch.cat([QUERY, torch.full((5, 1), 3.0)], 1)
-    scaled = scale_channels(Task(torch.cat([SUPPORT, torch.ones(6, 1)], 1), LABELS, query))
-    spread = scaled.query.amax(1) - scaled.query.amin(1)
-    torch.testing.assert_close(spread[0], torch.tensor([1.0, 1.0, 1.0, 1.0, 0.0]))
-    assert torch.isfinite(scaled.support).all()
-
-
 def test_iterating_over_tasks_ends():
     task = Task(SUPPORT.repeat(3, 1, 1), LABELS.repeat(3, 1), QUERY.repeat(3, 1, 1))
     assert [len(t) for t in task] == [1, 1, 1]
@@ -163,15 +153,6 @@ def test_text_beside_images():
     assert task[0].text is not None
     with pytest.raises(InputError, match="text: expected one embedding per class"):
         Task(torch.randn(6, 4), torch.tensor([0, 0, 1, 1, 2, 2]), torch.randn(5, 4), text=torch.randn(2, 4))
-
-
-def test_drawn_tasks_carry_the_text():
-    features = unem.FeatureSet(torch.randn(60, 4), torch.arange(60) % 3, text_features=torch.randn(3, 4))
-    protocol = unem.Protocol(shots=2, effective_classes=2, queries=9)
-    task, _ = TaskSource(protocol, features, inputs="image+text").batch(0, 5)
-    torch.testing.assert_close(task.query.norm(dim=-1), torch.ones(5, 9))
-    similarities, _ = TaskSource(protocol, features, inputs="similarities").batch(0, 5)
-    torch.testing.assert_close(task.query @ task.text.T, similarities.query)
 
 
 def test_tasks_with_other_texts_are_not_stacked():

@@ -1,4 +1,4 @@
-"""The protocol: what is drawn is what was asked for, whatever it is drawn with."""
+"""The draw: what is drawn is what was asked for, whatever it is drawn with."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import unem
 import unem.data.sampler
 from helpers.reference import drawn_task
 from unem import InputError, Protocol, Sampler
-from unem.data import TaskSource
 
 
 def pool(sizes):
@@ -152,73 +150,11 @@ def test_impossible_protocols_say_why(protocol, sizes, message):
         Sampler(protocol, pool(sizes))
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"shots": 0}, "shots: expected a whole number of at least 1, got 0"),
-        ({"shots": 2.5}, "shots"),
-        ({"queries": -3}, "queries"),
-        ({"effective_classes": "few"}, "effective_classes: expected a number"),
-        ({"effective_classes": 0}, "effective_classes"),
-        ({"effective_classes": "9-3"}, "1 ≤ low ≤ high"),
-        ({"balance": "uniform"}, "balance: expected 'pooled', 'balanced' or 'dirichlet"),
-        ({"balance": "dirichlet(-1)"}, "balance"),
-        ({"balance": "dirichlet(1e999)"}, "balance"),
-        ({"query_classes": ()}, "query_classes"),
-    ],
-)
-def test_bad_protocols_are_named(settings, message):
-    with pytest.raises(InputError, match=message):
-        Protocol(**settings)
-
-
-@given(text=st.text(max_size=12))
-def test_any_text_is_parsed_or_refused(text):
-    for field in ("effective_classes", "balance"):
-        try:
-            Protocol(**{field: text})
-        except InputError as error:
-            assert field in str(error)
-
-
 def test_query_classes_restrict_the_effective_ones():
     protocol = Protocol(shots=2, effective_classes=3, query_classes=range(0, 20, 2))
     draw = Sampler(protocol, pool([60] * 20)).draw(0, 50)
     assert (draw.query_labels % 2 == 0).all()
     assert draw.support_labels.unique().tolist() == list(range(20))
-
-
-def test_support_and_query_from_two_splits_share_class_numbers():
-    """Classes are matched by their number in the file, even when a split lacks some."""
-    labels = torch.tensor([0, 1, 2, 3] * 10 + [1, 3] * 10)
-    split = ["train"] * 40 + ["test"] * 20
-    features = unem.FeatureSet(
-        torch.nn.functional.one_hot(labels, 4).float(), labels, split=split, text_features=torch.eye(4)
-    )
-    protocol = Protocol(shots=2, effective_classes=2, queries=10)
-    for inputs in ("features", "similarities"):
-        source = TaskSource(protocol, features.split("train"), features.split("test"), inputs=inputs)
-        task, truth = source.batch(0, 5)
-        assert torch.equal(task.query.argmax(-1), truth)
-        assert set(truth.unique().tolist()) == {1, 3}
-    with pytest.raises(InputError, match="classes that the support"):
-        TaskSource(protocol, features.split("test"), features.split("train"))
-
-
-def test_a_class_without_images_is_named():
-    """K is the number of classes of the set, not of the labels that happen to occur."""
-    features = unem.FeatureSet(torch.randn(200, 8), torch.arange(200) % 4, class_names=list("abcde"))
-    with pytest.raises(InputError, match=r"class 4 \('e'\) has 0"):
-        TaskSource(Protocol(shots=2, effective_classes=2, queries=10), features)
-
-
-def test_the_same_set_given_twice_is_one_pool():
-    features = unem.FeatureSet(torch.randn(200, 8), torch.arange(200) % 4)
-    again = unem.FeatureSet(features.features, features.labels)
-    for query in (features, again):
-        draw = TaskSource(Protocol(shots=20, effective_classes=2, queries=50), features, query).draw(0, 5)
-        for support, queries in zip(draw.support_index, draw.query_index, strict=True):
-            assert not set(support.tolist()) & set(queries.tolist())
 
 
 def test_a_tiny_concentration_gives_one_class():

@@ -14,7 +14,6 @@ import unem
 from helpers.families import some_family
 from helpers.shared import shared_files
 from unem import InputError
-from unem.core.memory import PeakMemory, tasks_per_batch
 from unem.data import load_digits
 from unem.evaluation import expected_calibration_error, interval95
 from unem.learning.family_training import FAMILIES
@@ -34,7 +33,7 @@ def methods():
             continue
         few = {"iterations": 5} if info.options.get("iterations", 0) > 100 else {}  # descents are long by default
         learned = {"schedule": some_family(FAMILIES[info.name])[1] if info.name in FAMILIES else schedule}
-        yield unem.create(info.name, **(learned if info.learned else few))
+        yield unem.create_method(info.name, **(learned if info.learned else few))
 
 
 @pytest.mark.parametrize("method", list(methods()), ids=lambda m: m.name)
@@ -93,9 +92,9 @@ def test_bad_input_is_named(test_images):
     with pytest.raises(InputError, match="no method is called 'puddle'; perhaps paddle"):
         unem.evaluate("puddle", test_images)
     with pytest.raises(InputError, match="has no setting 'speed'; its settings are: iterations"):
-        unem.create("paddle", speed=3)
+        unem.create_method("paddle", speed=3)
     with pytest.raises(InputError, match="needs one: learn it"):
-        unem.create("unem-gaussian")
+        unem.create_method("unem-gaussian")
     with pytest.raises(InputError, match="has no text_features"):
         unem.evaluate("em-dirichlet", unem.FeatureSet(torch.randn(100, 3), torch.arange(100) % 4), PROTOCOL)
 
@@ -122,18 +121,6 @@ def test_interval_covers_the_mean_nineteen_times_of_twenty():
     assert math.isnan(interval95(torch.ones(1)))
 
 
-def test_batches_shrink_with_the_problem_and_never_vanish():
-    small, large = tasks_per_batch(20, 100, 75, 512), tasks_per_batch(1000, 4000, 1000, 1000)
-    assert small > large >= 1
-
-
-def test_peak_memory_sees_an_allocation():
-    with PeakMemory("cpu") as memory:
-        block = torch.ones(60_000_000)
-    assert 200e6 < memory.bytes < 400e6
-    assert block.sum() == 60_000_000
-
-
 FEATURES = shared_files("features/*.npz")
 
 
@@ -146,7 +133,7 @@ def test_exact_and_faithful_modes_have_the_same_accuracy(name):
     protocol = unem.Protocol(shots=4)
     exact, faithful = (
         unem.evaluate(
-            unem.create("em-dirichlet", solver=solver),
+            unem.create_method("em-dirichlet", solver=solver),
             features.split("train"),
             protocol,
             query=features.split("test"),
@@ -172,21 +159,21 @@ def test_exact_and_faithful_modes_have_the_same_accuracy(name):
 )
 def test_settings_are_checked(name, options, message):
     with pytest.raises(InputError, match=message):
-        unem.create(name, **options)
-    assert unem.create("em-dirichlet", class_balance=2).schedule.class_balance == 2  # a whole number is a number
+        unem.create_method(name, **options)
+    assert unem.create_method("em-dirichlet", class_balance=2).schedule.class_balance == 2  # a whole number is a number
 
 
 @pytest.mark.parametrize(("effective", "told"), [(2, 2), ((2, 8), 4), ("all", 10)])
 def test_em_dirichlet_is_told_the_number_of_effective_classes(test_images, effective, told):
     protocol = unem.Protocol(shots=2, effective_classes=effective, queries=30)
     by_name = unem.evaluate("em-dirichlet", test_images, protocol, tasks=20)
-    by_hand = unem.evaluate(unem.create("em-dirichlet", effective_classes=told), test_images, protocol, tasks=20)
+    by_hand = unem.evaluate(unem.create_method("em-dirichlet", effective_classes=told), test_images, protocol, tasks=20)
     assert torch.equal(by_name.per_task, by_hand.per_task)
 
 
 def test_rows_tell_settings_apart(test_images):
     def row(name, **options):
-        result = unem.evaluate(unem.create(name, **options), test_images, PROTOCOL, tasks=2)
+        result = unem.evaluate(unem.create_method(name, **options), test_images, PROTOCOL, tasks=2)
         return json.dumps({k: v for k, v in result.settings.items() if k != "versions"})
 
     assert row("paddle") != row("paddle", channel_scaling=False)
