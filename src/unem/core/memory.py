@@ -196,7 +196,7 @@ class GraphedMethod:
 
     Example:
         >>> import torch, unem
-        >>> method = GraphedMethod(unem.create("em-gaussian"))
+        >>> method = GraphedMethod(unem.create_method("em-gaussian"))
         >>> task = unem.Task(torch.tensor([[0.0], [4.0]]), torch.tensor([0, 1]), torch.tensor([[1.0], [3.5]]))
         >>> method.predict(task).labels
         tensor([0, 1])
