@@ -1,0 +1,47 @@
+"""``unem datasets``, and ``unem extract`` on a folder that is called like a dataset."""
+
+import json
+
+from typer.testing import CliRunner
+
+from helpers.image_folders import dtd
+from unem.cli import app
+from unem.vision.datasets import list_datasets
+
+KEYS = [d.key for d in list_datasets()]
+
+
+def run(*args):
+    return CliRunner().invoke(app, ["datasets", *map(str, args)], env={"COLUMNS": "200"})
+
+
+def test_commands_list_and_show():
+    listed = run("list")
+    assert listed.exit_code == 0
+    assert all(k in listed.stdout for k in KEYS)
+    assert [d["key"] for d in json.loads(run("list", "--json").stdout)] == KEYS
+    shown = run("show", "stanford-cars")
+    assert "(gone)" in shown.stdout
+    assert "196" in shown.stdout
+    assert json.loads(run("show", "dtd", "--json").stdout)["prompt"] == "{} texture."
+    assert run("show", "nothing").exit_code == 2
+
+
+def test_command_check(tmp_path, small_dtd):
+    dtd(tmp_path)
+    good = run("check", tmp_path)
+    assert good.exit_code == 0
+    assert "as in the paper" in good.stdout
+    assert "coop" in good.stdout
+    (tmp_path / "images/banded/train0.jpg").unlink()
+    bad = run("check", tmp_path, "--name", "dtd", "--json")
+    assert bad.exit_code == 1
+    assert json.loads(bad.stdout)["missing"] == 1
+
+
+def test_commands_get_and_export(tmp_path, small_eurosat):
+    assert run("get", "eurosat", tmp_path / "e", "--quiet").exit_code == 0
+    done = run("export", tmp_path / "served", tmp_path / "out", "--json")
+    assert done.exit_code == 0
+    assert json.loads(done.stdout)["images"] == 20
+    assert run("get", "ucf101", tmp_path / "u").exit_code == 2
