@@ -26,6 +26,7 @@ from torch import Tensor
 import unem
 from unem.evaluation.metrics import interval95
 from unem.inference import Answer, image_features, label_features, label_images, query_images
+from unem.report import contact_sheet
 from unem.vision.backbones import create
 from unem.vision.images import ImageList
 
@@ -104,7 +105,7 @@ def timed(folder: Path, truth: dict[str, int], names: list[str], backbone: Any, 
         f"{len(few)} + {len(many)} images to labels: {seconds['first']} s, again {seconds['again']} s ({found.answer.method})"
     )
     start = time.monotonic()
-    found.contact_sheet(folder / "sheet.html")
+    contact_sheet.write(found, folder / "sheet.html")
     seconds["contact sheet"] = round(time.monotonic() - start, 2)
     print(f"contact sheet: {seconds['contact sheet']} s, {(folder / 'sheet.html').stat().st_size / 1e6:.1f} MB")
     return seconds

@@ -9,20 +9,23 @@ from pathlib import Path
 
 import torch
 
-import unem
 from unem._io import write_aside
-from unem.core.laws import ClassModel
-from unem.data.digits import digits
-from unem.data.features import FeatureSet
-from unem.data.source import TaskSource
+from unem.core import Dirichlet, Gaussian, Schedule, gem
+from unem.data import FeatureSet, Protocol, TaskSource, load_digits
 from unem.errors import InputError
-from unem.report import DemoReport, ShownTask, render_demo
+from unem.evaluation import Evaluation, evaluate
+from unem.learning import TrainingConfig, train
+from unem.methods import Method, create_method
+from unem.report import DemoReport, ShownLaw, ShownTask, render_demo
 
 __all__ = ["DemoResult", "run_demo"]
 
 EFFECTIVE_CLASSES = 3
-PROTOCOL = unem.Protocol(shots=3, effective_classes=EFFECTIVE_CLASSES, queries=75)
-LAWS: tuple[ClassModel, ...] = (unem.Gaussian(), unem.Dirichlet())
+PROTOCOL = Protocol(shots=3, effective_classes=EFFECTIVE_CLASSES, queries=75)
+LAWS = (
+    ShownLaw(Gaussian(), "unem-gaussian", "pixels"),
+    ShownLaw(Dirichlet(), "unem-dirichlet", "similarity to printed digits"),
+)
 TRAINING_TASKS, EPOCHS = 300, 15
 SHOWN_TASK = 0  # fixed before anything was drawn, so that the report does not show a flattering one
 
@@ -40,10 +43,10 @@ class DemoResult:
         schedules: the learned schedules by method name; also beside the report as JSON.
     """
 
-    evaluations: list[unem.Evaluation]
+    evaluations: list[Evaluation]
     title: str
     report: Path
-    schedules: dict[str, unem.Schedule]
+    schedules: dict[str, Schedule]
 
 
 def run_demo(output: Path, *, tasks: int = 500, seed: int = 0, progress: Progress | None = None) -> DemoResult:
@@ -60,16 +63,16 @@ def run_demo(output: Path, *, tasks: int = 500, seed: int = 0, progress: Progres
     if tasks < 1:
         raise InputError(f"tasks: expected a whole number of at least 1, got {tasks}")
     report = progress or (lambda what, done, total: None)
-    features = digits()
+    features = load_digits()
     features.save(output / "digits.safetensors")
     with _one_thread():
-        schedules = {f"unem-{law.name}": _learn(features, law, seed, report) for law in LAWS}
+        schedules = {law.method: _learn(features, law, seed, report) for law in LAWS}
         for name, schedule in schedules.items():
             schedule.save(output / f"{name}.json")
         test = features.split("test")
         evaluations = _compare(_methods(schedules), test, tasks, seed, report)
         shown = _shown_task(test, schedules, seed)
-    page = render_demo(DemoReport(PROTOCOL, features.class_names or (), schedules, evaluations, shown))
+    page = render_demo(DemoReport(LAWS, PROTOCOL, features.class_names or (), schedules, evaluations, shown))
     with write_aside(output / "report.html") as aside:
         aside.write_text(page, encoding="utf-8")
     title = (
@@ -79,42 +82,39 @@ def run_demo(output: Path, *, tasks: int = 500, seed: int = 0, progress: Progres
     return DemoResult(evaluations, title, output / "report.html", schedules)
 
 
-def _learn(features: FeatureSet, law: ClassModel, seed: int, progress: Progress) -> unem.Schedule:
-    config = unem.TrainingConfig.default(law.name, tasks=TRAINING_TASKS, epochs=EPOCHS)
-    schedule = unem.train(
+def _learn(features: FeatureSet, shown: ShownLaw, seed: int, progress: Progress) -> Schedule:
+    schedule = train(
         features.split("val"),
-        law,
+        shown.law,
         PROTOCOL,
-        config,
+        TrainingConfig.default(shown.law, tasks=TRAINING_TASKS, epochs=EPOCHS),
         seed=seed,
-        on_epoch=lambda epoch: progress(f"learning unem-{law.name}: epochs", epoch.number, EPOCHS),
+        progress=lambda now: progress(f"learning {shown.method}: epochs", now.done, now.total),
     )
     if schedule.provenance["interrupted"]:  # `train` keeps the best so far; who stops a demonstration wants it to end
         raise KeyboardInterrupt
     return schedule
 
 
-def _methods(schedules: dict[str, unem.Schedule]) -> list[unem.Method]:
+def _methods(schedules: dict[str, Schedule]) -> list[Method]:
     """In the order of the table: by law, the learned one last."""
     return [
-        *(unem.create(name) for name in ("prototypes", "soft-kmeans", "em-gaussian", "paddle")),
-        unem.create("unem-gaussian", schedule=schedules["unem-gaussian"]),
-        unem.create("zero-shot"),
+        *(create_method(name) for name in ("prototypes", "soft-kmeans", "em-gaussian", "paddle")),
+        create_method("unem-gaussian", schedule=schedules["unem-gaussian"]),
+        create_method("zero-shot"),
         # Their rule needs the number of classes present; they are told it, as in their published evaluation.
-        *(unem.create(name, effective_classes=EFFECTIVE_CLASSES) for name in ("em-dirichlet", "hard-em-dirichlet")),
-        unem.create("unem-dirichlet", schedule=schedules["unem-dirichlet"]),
+        *(create_method(name, effective_classes=EFFECTIVE_CLASSES) for name in ("em-dirichlet", "hard-em-dirichlet")),
+        create_method("unem-dirichlet", schedule=schedules["unem-dirichlet"]),
     ]
 
 
-def _compare(
-    methods: list[unem.Method], test: FeatureSet, tasks: int, seed: int, progress: Progress
-) -> list[unem.Evaluation]:
-    evaluations: list[unem.Evaluation] = []
+def _compare(methods: list[Method], test: FeatureSet, tasks: int, seed: int, progress: Progress) -> list[Evaluation]:
+    evaluations: list[Evaluation] = []
     what = f"comparing {len(methods)} methods: tasks"
     for method in methods:
         before = len(evaluations) * tasks
         evaluations.append(
-            unem.evaluate(
+            evaluate(
                 method,
                 test,
                 PROTOCOL,
@@ -126,12 +126,13 @@ def _compare(
     return evaluations
 
 
-def _shown_task(test: FeatureSet, schedules: dict[str, unem.Schedule], seed: int) -> ShownTask:
+def _shown_task(test: FeatureSet, schedules: dict[str, Schedule], seed: int) -> ShownTask:
     """One of the test tasks, as both laws see it, with predictions before and after transduction."""
     predictions = {}
-    for law in LAWS:
-        source = TaskSource(PROTOCOL, test, seed=seed, inputs=law.inputs)
-        predictions[law.name] = unem.gem(source.batch(SHOWN_TASK, 1)[0], law, schedules[f"unem-{law.name}"], trace=True)
+    for shown in LAWS:
+        source = TaskSource(PROTOCOL, test, seed=seed, inputs=shown.law.inputs)
+        task, _ = source.batch(SHOWN_TASK, 1)
+        predictions[shown.law.name] = gem(task, shown.law, schedules[shown.method], trace=True)
     task, labels = TaskSource(PROTOCOL, test, seed=seed).batch(SHOWN_TASK, 1)
     return ShownTask(
         number=SHOWN_TASK,
@@ -139,8 +140,8 @@ def _shown_task(test: FeatureSet, schedules: dict[str, unem.Schedule], seed: int
         support_labels=task.support_labels[0],
         query=task.query[0],
         labels=labels[0],
-        before=unem.create("prototypes").predict(task).labels[0],
-        after=predictions["gaussian"].labels[0],
+        before=create_method("prototypes").predict(task).labels[0],
+        after=predictions[LAWS[0].law.name].labels[0],
         traces={law: prediction.trace for law, prediction in predictions.items()},
     )
 

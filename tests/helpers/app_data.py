@@ -6,7 +6,26 @@ import io
 import stat
 import zipfile
 
+import numpy as np
+
+from helpers.image_data import picture
 from unem.web.examples import shape_images
+from unem.web.uploads import MB, Limits
+
+SMALL = Limits(upload=20 * MB, images=30, pixels=100_000, unpacked=40 * MB)
+
+
+def png(seed=0, size=(40, 30)):
+    file = io.BytesIO()
+    picture(*size, seed=seed).save(file, "PNG")
+    return file.getvalue()
+
+
+def arrays(**named):
+    """An ``.npz`` file."""
+    file = io.BytesIO()
+    np.savez_compressed(file, **named)
+    return file.getvalue()
 
 
 def zipped(files, compression=zipfile.ZIP_DEFLATED):

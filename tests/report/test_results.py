@@ -139,3 +139,18 @@ def test_half_a_run_is_reported_as_half(store, tmp_path):
 def test_nothing_to_report(tmp_path):
     assert "has no rows" in said("report", tmp_path)
     assert "does not exist" in said("report", tmp_path / "nowhere")
+
+
+def test_rows_of_methods_that_are_not_registered_here(store, tmp_path):
+    """A user's own method and law: their code may not be at hand when the report is written."""
+    theirs = ResultsStore(tmp_path)
+    for row in store:
+        key, result = dict(row["key"]), dict(row["result"])
+        if key["method"] in ("unem-dirichlet", "bd-cspn"):
+            key["method"] = f"mine-{key['method']}"
+        if result.get("schedule"):
+            result["schedule"] = {**result["schedule"], "law": "mine"}
+        theirs.put(key, result, row["run"])
+    html, plots = render_report(theirs)
+    assert "mine-bd-cspn" in html
+    assert "schedule-mine-unem-dirichlet" in {p.name for p in plots}

@@ -9,13 +9,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unem.core.em import gem
-from unem.core.laws import Law, by_name
-from unem.core.rows import Rows
-from unem.core.schedule import Schedule
-from unem.core.task import Task
+from unem.core import Law, Rows, Schedule, Task, gem, law_by_name
 from unem.data import FeatureSet
-from unem.learning.unrolled import LEARNABLE, UNEM
+from unem.learning import LEARNABLE, UNEM
 
 __all__ = ["EFFECTIVE_CLASSES", "Case", "Mode", "feature_set", "feature_table", "library_call", "training_step"]
 
@@ -63,7 +59,7 @@ class Case:
         return Task.drawn(support, query, self.classes), truth
 
     def create_law(self) -> Law:
-        return by_name(self.law)
+        return law_by_name(self.law)
 
     def schedule(self) -> Schedule:
         """Values of the size that learning finds: λ = |Q| K/K_eff for the Dirichlet law."""

@@ -16,15 +16,11 @@ from unem.benchmark.floor import least_work
 from unem.benchmark.machine import Machine
 from unem.benchmark.rows import Row, against_columns, case_columns, make_row, own_columns
 from unem.benchmark.timing import Contender, interleave, time_and_memory
-from unem.core.em import gem
-from unem.core.memory import GraphedMethod
+from unem.core import GraphedMethod, Task, gem
 from unem.core.numerics.backends import plain_torch
-from unem.core.task import Task
 from unem.data import Draw, Protocol, TaskSource
 from unem.evaluation import evaluate
-from unem.learning.trainer import TrainingConfig, train
-from unem.learning.unrolled import UNEM
-from unem.methods import GEMMethod
+from unem.learning import UNEM, TrainingConfig, train
 
 __all__ = [
     "compare",
@@ -89,7 +85,7 @@ def pipeline(
             return evaluate(method, features, protocol, tasks=case.tasks, device=device, batch_size=size)
 
         yield timed("evaluate", evaluation, case.tasks, note)
-    config = TrainingConfig.default(case.law, tasks=case.tasks, epochs=epochs, validation_tasks=0)
+    config = TrainingConfig.default(law, tasks=case.tasks, epochs=epochs, validation_tasks=0)
     training = timed(
         "train", lambda: train(features, law, protocol, config, device=device), epochs * case.tasks, f"{epochs} epochs"
     )
@@ -123,7 +119,7 @@ def thread_scaling(case: Case, mode: Mode, machine: Machine, *, budget: float = 
 def compiled_forms(case: Case, machine: Machine, *, budget: float = 3.0) -> Row:
     """The compiled forms (and on a GPU a recorded graph) against plain torch, operation by operation."""
     task, _ = case.make(machine.device)
-    method = GEMMethod("gem", case.create_law(), case.schedule())
+    method = UNEM(case.create_law(), case.schedule())
     graphed = GraphedMethod(method)
 
     def plain() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from unem.core.memory import PeakMemory
+from unem.core import PeakMemory
 
 __all__ = ["Contender", "Measured", "interleave", "time_and_memory", "time_call"]
 

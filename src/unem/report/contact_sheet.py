@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import base64
 import io
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from unem._io import write_aside
 from unem._version import __version__
 from unem.errors import InputError
+from unem.inference.result import DOUBTFUL, Labelling, readable
 from unem.methods import method_info
-from unem.report.html import template
-from unem.report.plots import COLOURS
+from unem.report.style import COLOURS
+from unem.report.templates import template
 from unem.vision.extraction.pipeline import cores
 from unem.vision.images.decode import ImageError, open_image
 
-if TYPE_CHECKING:
-    from unem.inference.result import Labelling
-
-__all__ = ["LIMIT", "render"]
+__all__ = ["LIMIT", "render", "write"]
 
 LIMIT = 2000
 """Thumbnails of a page; more make a browser slow."""
 SIDE = 128
 QUALITY = 78
 SHOWN_FAILURES = 200
+
+
+def write(labelling: Labelling, path: str | os.PathLike[str], **options: Any) -> None:
+    """Write the page, whole or not at all; the options are those of :func:`render`."""
+    page = render(labelling, **options)
+    with write_aside(path) as aside:
+        aside.write_text(page, encoding="utf-8")
 
 
 def render(
@@ -42,8 +49,6 @@ def render(
         limit: the least sure images, this many; the page says so.
         doubtful_below: a label with a lower probability counts as doubtful.
     """
-    from unem.inference.result import DOUBTFUL, readable
-
     if limit < 1:
         raise InputError(f"limit: expected at least 1, got {limit}")
     below = DOUBTFUL if doubtful_below is None else doubtful_below

@@ -14,9 +14,10 @@ from unem.errors import InputError
 from unem.experiments.paper import Recipe, check_claims, citation, depth_rows, entries, grid, list_recipes
 from unem.experiments.paper.tables import Entry, Grid, mean_accuracy
 from unem.experiments.store import ResultsStore, flat
-from unem.report.html import template
-from unem.report.plots import COLOURS
+from unem.report.laws import law_colour, law_of_method
 from unem.report.result_plots import Plot, all_plots, confusion_plot
+from unem.report.style import COLOURS, themed
+from unem.report.templates import template
 
 __all__ = ["render_report", "write_report"]
 
@@ -160,9 +161,10 @@ def _summary(rows: Sequence[Row]) -> list[dict[str, Any]]:
         here = [c for c in usual if c["features"] == features]
         shots = min(c["shots"] for c in here)
         best = max((c for c in here if c["shots"] == shots), key=lambda c: c["accuracy"])
-        law = "dirichlet" if "dirichlet" in best["method"] else "gaussian"
         others = len({c["method"] for c in here if c["shots"] == shots}) - 1
-        cards.append({**best, "law": law, "others": others})
+        law = law_of_method(best["method"])
+        colour = themed(COLOURS["blue"] if law is None else law_colour(law))
+        cards.append({**best, "colour": colour, "others": others})
     return cards
 
 

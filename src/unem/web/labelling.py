@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +15,6 @@ from torch import Tensor
 from unem.errors import InputError
 from unem.inference import Answer, label_features
 from unem.methods import method_info
-from unem.web.layers import assignments_by_layer
 from unem.web.models import methods_for
 from unem.web.outcome import Outcome
 from unem.web.sides import Item
@@ -23,7 +23,7 @@ from unem.web.uploads import shown
 
 __all__ = ["label"]
 
-MOVING = 5000  # queries whose layers are kept; of more nobody could watch the moves
+MOVING = 1000  # queries whose layers are kept; of more nobody could watch the moves
 FRAMES = 25  # layers that are shown; of more, some
 
 
@@ -110,12 +110,13 @@ def _layers(method: str, corrected: _Corrected) -> Tensor | None:
     """The same computation once more, keeping what each layer says; of very many layers, some."""
     from unem.inference.label import _made, _task
 
-    if len(corrected.query) > MOVING:
+    if len(corrected.query) > MOVING or method_info(method).law is None:
         return None
     data, inputs = corrected.data, method_info(method).inputs
     task = _task(inputs, corrected.support, corrected.labels, corrected.query, data.class_names, data.text, "cpu")
-    found = assignments_by_layer(_made(task, method, "auto", None, {})[0], task)
-    if found is None or len(found) < 2:
+    made: Any = _made(task, method, "auto", None, {})[0]
+    found: Tensor = made.layers(task)[:, 0]
+    if len(found) < 2:
         return None
     frames = np.unique(np.linspace(0, len(found) - 1, min(len(found), FRAMES)).round().astype(int))
     return found[torch.from_numpy(frames)].cpu()

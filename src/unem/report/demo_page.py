@@ -11,25 +11,43 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from unem.core.em import Trace
+from unem.core.laws import Law
 from unem.core.schedule import Schedule
-from unem.data.sampler import Protocol
+from unem.data import Protocol
 from unem.evaluation import Evaluation
 from unem.evaluation.metrics import interval95
 from unem.methods import method_info
-from unem.report.plots import COLOURS, figure_svg, proportions_figure, schedule_figure, training_figure
+from unem.report.laws import law_colour, law_title
+from unem.report.plots import proportions_figure, schedule_figure, training_figure
+from unem.report.style import COLOURS, figure_svg, themed
+from unem.report.templates import template
 
-__all__ = ["DemoReport", "ShownTask", "render_demo"]
+__all__ = ["DemoReport", "ShownLaw", "ShownTask", "render_demo"]
 
 ENLARGED = 5  # browsers keep small pixels sharp on screen, but not on paper
-LAWS = {
-    "gaussian": ("features", "Gaussian law", "pixels"),
-    "dirichlet": ("similarities", "Dirichlet law", "similarity to printed digits"),
-}
+
+
+@dataclass(frozen=True)
+class ShownLaw:
+    """A law whose methods are compared.
+
+    Attributes:
+        method: the one that learned its schedule.
+        seen: what the features are, in words.
+    """
+
+    law: Law
+    method: str
+    seen: str
+
+    @property
+    def title(self) -> str:
+        return law_title(self.law.name)
 
 
 @dataclass(frozen=True)
@@ -42,7 +60,7 @@ class ShownTask:
         support_labels, labels: their true classes.
         before: predictions without transduction.
         after: predictions of the learned method.
-        traces: what happened in each layer, by law.
+        traces: what happened in each layer, by name of the law.
     """
 
     number: int
@@ -57,26 +75,14 @@ class ShownTask:
 
 @dataclass(frozen=True)
 class DemoReport:
-    """Everything that the report tells; ``schedules`` and ``evaluations`` go by method name."""
+    """Everything that the report tells; ``schedules`` go by the name of their method."""
 
+    laws: Sequence[ShownLaw]
     protocol: Protocol
     class_names: Sequence[str]
     schedules: Mapping[str, Schedule]
     evaluations: Sequence[Evaluation]
     shown: ShownTask
-
-
-def template(name: str) -> Template:
-    """A page's template; all that is put into it is escaped, and nothing may be missing."""
-    environment = Environment(
-        loader=PackageLoader("unem.report", ""),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["percent"] = lambda value: "–" if value is None else f"{value:.1f}"
-    return environment.get_template(name)
 
 
 def render_demo(report: DemoReport) -> str:
@@ -89,7 +95,7 @@ def render_demo(report: DemoReport) -> str:
         training=first.provenance["config"],
         parameters=2 * first.layers + 1,
         schedules=report.schedules,
-        laws=[_law(report, law) for law in LAWS],
+        laws=[_law(report, law) for law in report.laws],
         figures=_figures(report),
         sheet=_sheet(report.shown, report.class_names),
         shown=report.shown,
@@ -100,19 +106,19 @@ def render_demo(report: DemoReport) -> str:
 # -- numbers -----------------------------------------------------------------------------------------------------------
 
 
-def _law(report: DemoReport, law: str) -> dict[str, Any]:
+def _law(report: DemoReport, shown: ShownLaw) -> dict[str, Any]:
     """A law's rows of the table, and how its learned method did against the best of the others."""
-    inputs, title, seen = LAWS[law]
-    results = [e for e in report.evaluations if method_info(e.settings["method"]).inputs == inputs]
+    results = [e for e in report.evaluations if method_info(e.settings["method"]).inputs == shown.law.inputs]
     best = max(e.accuracy for e in results)
     surest = min(e.calibration_error for e in results)
-    learned = next(e for e in results if method_info(e.settings["method"]).learned)
+    learned = next(e for e in results if e.settings["method"] == shown.method)
     rival = max((e for e in results if e is not learned), key=lambda e: e.accuracy)
     rows = [_row(e) | {"best": e.accuracy == best, "surest": e.calibration_error == surest} for e in results]
     return {
-        "name": law,
-        "title": title,
-        "inputs": seen,
+        "name": shown.law.name,
+        "title": shown.title,
+        "colour": themed(law_colour(shown.law.name)),
+        "inputs": shown.seen,
         "rows": rows,
         "learned": _row(learned),
         "rival": _row(rival),
@@ -162,20 +168,23 @@ def _figures(report: DemoReport) -> dict[str, Markup]:
             + " ".join(_training_in_words(n, s) for n, s in report.schedules.items()),
         ),
     }
-    shown = report.shown
-    for law, trace in shown.traces.items():
-        title = LAWS[law][1]
-        figure = proportions_figure(
-            trace, shown.labels, class_names=report.class_names, title=f"Share of the queries, {title}"
-        )
-        absent = torch.bincount(shown.labels, minlength=len(report.class_names)) == 0
-        first, last = (100 * trace.proportions[layer, 0, absent].sum().item() for layer in (0, -1))
-        figures[f"proportions-{law}"] = (
-            figure,
-            f"Line chart of class proportions by layer, {title}: absent classes hold {first:.0f} % of the queries "
-            f"after the first layer and {last:.0f} % after the last.",
-        )
+    figures |= {f"proportions-{law.law.name}": _proportions(report, law) for law in report.laws}
     return {name: Markup(figure_svg(f, name=name, description=words)) for name, (f, words) in figures.items()}
+
+
+def _proportions(report: DemoReport, law: ShownLaw) -> tuple[Figure, str]:
+    """The shares of the classes by layer, and what they say."""
+    shown, trace = report.shown, report.shown.traces[law.law.name]
+    figure = proportions_figure(
+        trace, shown.labels, class_names=report.class_names, title=f"Share of the queries, {law.title}"
+    )
+    absent = torch.bincount(shown.labels, minlength=len(report.class_names)) == 0
+    first, last = (100 * trace.proportions[layer, 0, absent].sum().item() for layer in (0, -1))
+    words = (
+        f"Line chart of class proportions by layer, {law.title}: absent classes hold {first:.0f} % of the queries "
+        f"after the first layer and {last:.0f} % after the last."
+    )
+    return figure, words
 
 
 def _in_words(name: str, schedule: Schedule, queries: int) -> str:

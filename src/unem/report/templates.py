@@ -1,0 +1,20 @@
+"""Templates of the pages."""
+
+from __future__ import annotations
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+__all__ = ["template"]
+
+
+def template(name: str) -> Template:
+    """A page's template; all that is put into it is escaped, and nothing may be missing."""
+    environment = Environment(
+        loader=PackageLoader("unem.report", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["percent"] = lambda value: "–" if value is None else f"{value:.1f}"
+    return environment.get_template(name)
