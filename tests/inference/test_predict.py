@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ pytest.importorskip("PIL", reason="Pillow is not installed: pip install 'unem[im
 from PIL import Image
 from torch import nn
 
-import unem.cli.predict
+import unem
 from helpers.image_data import write_clip
 from unem.cli import app
 from unem.errors import InputError
@@ -38,6 +39,7 @@ from unem.inference import (
 )
 from unem.inference.label import AT_ONCE
 from unem.inference.result import NONE, folder_names
+from unem.report import contact_sheet
 from unem.vision.backbones import Backbone, Preprocessing, create
 from unem.vision.extraction.extract import Failure
 from unem.vision.images import ImageList
@@ -479,7 +481,7 @@ def test_names_that_are_no_text(tmp_path):
     )
     assert found.rows[0].path == "caf\\xe9.png"
     found.to_csv(tmp_path / "o.csv")
-    found.contact_sheet(tmp_path / "o.html")
+    contact_sheet.write(found, tmp_path / "o.html")
     assert found.copy_to(tmp_path / "sorted") == ()
     assert os.listdir(os.fsencode(tmp_path / "sorted" / "sky")) == [b"caf\xe9.png"]
 
@@ -487,7 +489,7 @@ def test_names_that_are_no_text(tmp_path):
 def test_the_contact_sheet_shows_the_least_sure_first(photos):
     found = labelled(photos, method="simpleshot")
     (photos / "many" / "rust-0.png").unlink()  # gone since
-    found.contact_sheet(photos / "sheet.html")
+    contact_sheet.write(found, photos / "sheet.html")
     page = (photos / "sheet.html").read_text()
     shown = re.findall(r'class="file" title="([^"]*)"', page)
     margins = {row.path: row.margin for row in found.rows}
@@ -495,7 +497,7 @@ def test_the_contact_sheet_shows_the_least_sure_first(photos):
     assert page.count("data:image/jpeg") == 8
     assert "no longer there" in page
     assert not re.search(r"(src|href)=\"(?!data:)", page)
-    found.contact_sheet(photos / "two.html", limit=2)
+    contact_sheet.write(found, photos / "two.html", limit=2)
     assert "the 2 least sure of 9 images" in (photos / "two.html").read_text()
     picture = re.search(r"data:image/jpeg;base64,([^\"]+)", page)[1]
     import base64
@@ -506,10 +508,8 @@ def test_the_contact_sheet_shows_the_least_sure_first(photos):
 @given(NAMES, NAMES)
 @settings(max_examples=25)
 def test_the_contact_sheet_escapes(name, other):
-    from unem.report.contact_sheet import render
-
     evil = "<script>alert(1)</script>&\"'"
-    page = render(labelling([name + evil, "b"], [f"{other}{evil}", "b", "c"]))
+    page = contact_sheet.render(labelling([name + evil, "b"], [f"{other}{evil}", "b", "c"]))
     assert "<script" not in page
     assert "&lt;script&gt;" in page
 
@@ -598,8 +598,7 @@ def test_the_command_writes_everything(photos, monkeypatch):
 
 
 def test_without_pillow_there_is_a_hint(photos, monkeypatch):
-    find = unem.cli.predict.importlib.util.find_spec
-    monkeypatch.setattr("importlib.util.find_spec", lambda name, *a: None if name == "PIL" else find(name, *a))
+    monkeypatch.setitem(sys.modules, "PIL", None)
     done = CliRunner().invoke(app, ["predict", "--support", str(photos / "few"), "--query", str(photos / "many")])
     assert done.exit_code == 2
     assert ".[images]" in done.output

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from unem._extras import require
 from unem._io import check_writable
 from unem.cli.common import (
     Device,
@@ -181,8 +181,7 @@ def predict(
 
 
 def _check_pillow() -> None:
-    if importlib.util.find_spec("PIL") is None:
-        raise InputError("images: reading them needs Pillow: pip install '.[images]' in a clone of unem")
+    require("PIL", "images", "images: reading them", package="Pillow")
 
 
 def _write(
@@ -201,8 +200,11 @@ def _write(
         found.save(output, all_probabilities=all_probabilities)
     with progress_bars(quiet) as bars:
         if sheet is not None:
+            from unem.report import contact_sheet
+
             bar = bars.add_task("thumbnails", total=None)
-            found.contact_sheet(
+            contact_sheet.write(
+                found,
                 sheet,
                 doubtful_below=below,
                 progress=lambda done, total: bars.update(bar, completed=done, total=total),

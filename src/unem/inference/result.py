@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from unem._extras import require
 from unem._io import to_json, write_aside
 from unem.errors import InputError
 from unem.inference.label import Answer
@@ -211,14 +212,6 @@ class Labelling:
         with write_aside(path) as aside:
             parquet.write_table(table, aside)
 
-    def contact_sheet(self, path: str | os.PathLike[str], **options: Any) -> None:
-        """One HTML file of thumbnails, least sure first; see :func:`unem.report.contact_sheet.render`."""
-        from unem.report.contact_sheet import render
-
-        text = render(self, **options)
-        with write_aside(path) as aside:
-            aside.write_text(text, encoding="utf-8")
-
     def copy_to(
         self, folder: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None
     ) -> tuple[Failure, ...]:
@@ -254,11 +247,7 @@ def writer_for(path: str | os.PathLike[str]) -> str:
 
 
 def _pyarrow() -> Any:
-    try:
-        import pyarrow
-    except ImportError:
-        raise InputError("output: .parquet needs pyarrow: pip install pyarrow; .csv and .json need nothing") from None
-    return pyarrow
+    return require("pyarrow", "", "output: .parquet", instead=".csv and .json need nothing")
 
 
 def _cell(value: Any) -> Any:
