@@ -29,7 +29,7 @@ from unem.data import FeatureSet, Protocol
 from unem.errors import InputError, warn_once
 from unem.evaluation.evaluate import Evaluation, evaluate
 from unem.evaluation.metrics import CalibrationBins, interval95
-from unem.methods._registry import Method, create_for
+from unem.methods import Method, create_for
 
 __all__ = [
     "Assessment",
@@ -356,7 +356,7 @@ def calibrate(
         >>> labels = torch.arange(10).repeat_interleave(40)
         >>> features = unem.FeatureSet(torch.eye(10)[labels] * 2 + torch.randn(400, 10), labels)
         >>> calibration = calibrate("paddle", features, unem.Protocol(queries=20), tasks=50)
-        >>> trusted = unem.Calibrated(unem.create("paddle"), calibration)
+        >>> trusted = unem.Calibrated(unem.create_method("paddle"), calibration)
         >>> task = unem.Task(features.features[::4], labels[::4], features.features[1::4])
         >>> calibration.sets(trusted.predict(task), coverage=0.9).shape
         torch.Size([100, 10])
@@ -468,7 +468,7 @@ def assess(
         >>> import torch, unem
         >>> labels = torch.arange(10).repeat_interleave(60)
         >>> features = unem.FeatureSet(torch.eye(10)[labels] * 2 + torch.randn(600, 10), labels)
-        >>> method, protocol = unem.create("simpleshot"), unem.Protocol(queries=20)
+        >>> method, protocol = unem.create_method("simpleshot"), unem.Protocol(queries=20)
         >>> found = assess(method, calibrate(method, features, protocol, tasks=100), features, protocol, tasks=50)
         >>> found.coverage > 80
         True

@@ -15,7 +15,7 @@ from unem.errors import InputError
 from unem.evaluation.evaluate import Evaluation, evaluate
 from unem.evaluation.metrics import interval95
 from unem.evaluation.prepare import Ready, Validation, check_validation
-from unem.methods._registry import Method
+from unem.methods import Method
 
 __all__ = ["COLUMNS", "FORMATS", "Comparison", "cells", "compare"]
 

@@ -18,7 +18,7 @@ from unem.core.task import Prediction, Task
 from unem.data import Draw, FeatureSet, Protocol, TaskSource
 from unem.errors import InputError, warn_once
 from unem.evaluation.metrics import CalibrationBins, interval95
-from unem.methods._registry import Method, create_for
+from unem.methods import Method, create_for
 
 __all__ = ["Evaluation", "evaluate"]
 

@@ -11,16 +11,11 @@ from typing import Any
 import torch
 
 from unem._io import write_json
-from unem.core.laws import by_name
-from unem.core.schedule import Schedule
 from unem.data import FeatureSet, Protocol
 from unem.errors import InputError
 from unem.evaluation.tune import cache_file, cached, tune, what_determines
-from unem.learning.family import ScheduleFamily
-from unem.learning.family_training import FAMILIES, FamilyConfig, family_law, train_family
-from unem.learning.trainer import TrainingConfig, train
-from unem.methods._grids import grid_points
-from unem.methods._registry import Method, create, create_for, method_info
+from unem.methods import Method, create_for, create_method, grid_points, method_info
+from unem.presets import load_schedule
 
 __all__ = ["Ready", "Validation"]
 
@@ -93,39 +88,30 @@ class Validation:
         determined_by = what_determines(self.features, self.query, protocol, 0, self.seed) | {"learn": name}
         determined_by |= {"learning": dict(self.learning)} if self.learning else {}
         place = None if self.cache is None else cache_file(self.cache, determined_by)
-        found = cached(place)
-        if found is None:
-            began = time.perf_counter()
-            learn = self._family if name in FAMILIES else self._schedule
-            schedule, runs = learn(name, protocol, device)
-            found = {"schedule": schedule.to_dict(), "runs": runs, "seconds": time.perf_counter() - began}
+        stored = cached(place)
+        if stored is None:
+            stored = self._train(name, protocol, device)
             if place is not None:
-                write_json(place, {**determined_by, **found})
-        kind = ScheduleFamily if name in FAMILIES else Schedule
-        method = create(name, schedule=kind.from_dict(found["schedule"]))
-        return Ready(method, {}, int(found["runs"]), float(found["seconds"]))
+                write_json(place, {**determined_by, **stored})
+        method = create_method(name, schedule=load_schedule(stored["schedule"]))
+        return Ready(method, {}, int(stored["runs"]), float(stored["seconds"]))
 
-    def _schedule(self, name: str, protocol: Protocol, device: torch.device | str) -> tuple[Schedule, int]:
-        law = by_name(name.removeprefix("unem-"))
-        config = TrainingConfig.default(law.name, **self.learning)
-        schedule = train(self.features, law, protocol, config, query=self.query, seed=self.seed, device=device)
-        if schedule.provenance["interrupted"]:
-            raise KeyboardInterrupt
-        return schedule, config.epochs * (config.tasks + config.validation_tasks)
-
-    def _family(self, name: str, protocol: Protocol, device: torch.device | str) -> tuple[ScheduleFamily, int]:
-        """Not told how many classes are present, nor how many queries there will be."""
-        family = train_family(
+    def _train(self, name: str, protocol: Protocol, device: torch.device | str) -> dict[str, Any]:
+        info = method_info(name)
+        assert info.recipe is not None
+        assert info.law is not None
+        began = time.perf_counter()
+        schedule = info.recipe.learn(
+            info.law,
             self.features,
-            family_law(name),
-            shots=protocol.shots,
+            protocol,
             query=self.query,
-            query_classes=protocol.query_classes,
-            config=FamilyConfig(**self.learning),
+            learning=self.learning,
             seed=self.seed,
             device=device,
         )
-        return family, int(family.provenance["runs"])
+        seconds = time.perf_counter() - began
+        return {"schedule": schedule.to_dict(), "runs": info.recipe.runs(schedule), "seconds": seconds}
 
 
 def check_validation(validation: Validation, test: FeatureSet) -> None:

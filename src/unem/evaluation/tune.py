@@ -18,8 +18,7 @@ from unem._version import __version__
 from unem.data import FeatureSet, Protocol
 from unem.errors import InputError
 from unem.evaluation.evaluate import evaluate
-from unem.methods._grids import grid_points
-from unem.methods._registry import create_for, method_info
+from unem.methods import create_for, grid_points, method_info
 
 __all__ = ["Tuned", "tune"]
 
@@ -76,7 +75,7 @@ def tune(
         method: name of a registered method without learned schedule (``unem.train`` tunes those).
         features: validation images; never those that are tested on.
         tasks: validation tasks, the same for every point and every method.
-        grid: settings to try; :func:`unem.methods._grids.grid_points` of the method when left out.
+        grid: settings to try; :func:`unem.methods.grid_points` of the method when left out.
         cache: folder that keeps what was evaluated, so that nothing is computed twice.
         progress: called with (points done, points in all).
 

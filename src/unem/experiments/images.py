@@ -15,7 +15,7 @@ import numpy as np
 
 from unem.data import FORMATS, SPLIT_SEPARATOR, FeatureSet, Protocol, TaskSource
 from unem.errors import InputError
-from unem.methods._registry import method_info
+from unem.methods import method_info
 
 __all__ = ["FeatureFolder", "Images", "parse_classes", "usual_images"]
 

@@ -12,15 +12,13 @@ from typing import Any
 import torch
 
 from unem._version import __version__
-from unem.core.schedule import Schedule
 from unem.data import FeatureSet
 from unem.errors import InputError
 from unem.evaluation import Evaluation, Validation, evaluate
 from unem.experiments.cells import Cell, Job, Preparation, code_version
 from unem.experiments.images import Images
-from unem.learning.family import ScheduleFamily
-from unem.learning.family_training import FAMILIES
-from unem.methods._registry import Method, create, create_for, method_info
+from unem.methods import Method, create_for, create_method, method_info
+from unem.presets import load_schedule
 
 __all__ = ["run_job"]
 
@@ -83,8 +81,7 @@ def _method(cell: Cell, prepared: Mapping[str, Any], classes: int) -> Method:
         return create_for(cell.method, cell.protocol, classes, **{**prepared.get("settings", {}), **cell.settings})
     if not prepared.get("schedule"):
         raise InputError(f"preparation: {cell.method} needs a learned schedule, and none came with the cell")
-    kind = ScheduleFamily if cell.method in FAMILIES else Schedule
-    return create(cell.method, schedule=kind.from_dict(prepared["schedule"]), **cell.settings)
+    return create_method(cell.method, schedule=load_schedule(prepared["schedule"]), **cell.settings)
 
 
 def _numbers(schedule: Mapping[str, Any]) -> dict[str, Any]:

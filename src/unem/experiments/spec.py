@@ -16,10 +16,8 @@ from unem.data import Protocol
 from unem.errors import InputError
 from unem.experiments.cells import Cell, Preparation
 from unem.experiments.images import FeatureFolder, Images, check_tasks, usual_images
-from unem.learning.family_training import FAMILIES, FamilyConfig
-from unem.learning.trainer import TrainingConfig, variant
-from unem.methods._grids import grid_points
-from unem.methods._registry import MethodInfo, create_for, list_methods, method_info
+from unem.learning import FamilyConfig, TrainingConfig, variant
+from unem.methods import MethodInfo, create_for, grid_points, list_methods, method_info
 
 __all__ = ["LeftOut", "Plan", "Spec", "expand", "read_spec"]
 
@@ -52,6 +50,7 @@ KINDS: Mapping[str, tuple[type, ...]] = {  # of the values of a list, where Prot
     "overlap": (bool,),
 }
 IMAGES = ("support_split", "query_split", "query_classes")
+TOLD = ("shots", "query_classes")  # of a family's settings: those that its protocol says
 RECIPES = {"default": TrainingConfig.default, "published": TrainingConfig.published}
 
 
@@ -224,9 +223,9 @@ def _preparation(
     classes: int,
 ) -> Preparation | None:
     where = replace(protocol, **block["learned_at"])
-    if info.learned:
-        learning = _learning(block, info.name, chosen)
-        if info.name in FAMILIES:  # learned for any number of effective classes and queries
+    if info.recipe is not None:
+        learning = _learning(block, info, chosen)
+        if info.recipe.kind == "family":  # learned for any number of effective classes and queries
             where = Protocol(shots=where.shots)
         return Preparation(info.name, images, where, chosen["training_seeds"], learning=learning)
     if not block["tune"] or len(list(grid_points(info.name))) == 1 or block["settings"]:
@@ -235,18 +234,24 @@ def _preparation(
     return Preparation(info.name, images, where, seed, tasks=block["tune"], classes=classes)
 
 
-def _learning(block: Mapping[str, Any], method: str, chosen: Mapping[str, Any]) -> dict[str, Any]:
+def _learning(block: Mapping[str, Any], info: MethodInfo, chosen: Mapping[str, Any]) -> dict[str, Any]:
     """All settings of the training, so that a default that changes makes another cell."""
     changes = {"layers": chosen["layers"], **block["learning"]}
     try:
-        if method in FAMILIES:
-            return asdict(FamilyConfig(**changes))
-        law = method.removeprefix("unem-")
-        if chosen["recipe"] not in RECIPES:
-            raise InputError(f"recipe: expected {' or '.join(RECIPES)}, got {chosen['recipe']!r}")
-        return asdict(RECIPES[chosen["recipe"]](law, **(variant(chosen["variants"], law) | changes)))
+        config = asdict(_config(info, chosen, changes))
     except (TypeError, ValueError) as error:
         raise InputError(f"learning: {error}") from None
+    return {name: value for name, value in config.items() if name in changes or name not in TOLD}
+
+
+def _config(info: MethodInfo, chosen: Mapping[str, Any], changes: Mapping[str, Any]) -> TrainingConfig | FamilyConfig:
+    assert info.recipe is not None
+    assert info.law is not None
+    if info.recipe.kind == "family":
+        return info.recipe.config(info.law, **changes)
+    if chosen["recipe"] not in RECIPES:
+        raise InputError(f"recipe: expected {' or '.join(RECIPES)}, got {chosen['recipe']!r}")
+    return RECIPES[chosen["recipe"]](info.law, **(variant(chosen["variants"], info.law) | changes))
 
 
 def _settings(settings: Mapping[str, Any], info: MethodInfo) -> Iterator[dict[str, Any]]:

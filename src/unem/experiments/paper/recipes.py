@@ -176,7 +176,7 @@ def _expanded(
 
 
 def _matching(methods: Any, pattern: str | None) -> list[str]:
-    from unem.methods._registry import list_methods
+    from unem.methods import list_methods
 
     names = _as_list(methods)
     if pattern is None:
