@@ -11,13 +11,11 @@ from unem.methods import (  # noqa: F401
     generalized_em,
     label_propagation,
     laplacian_shot,
-    learned,
     logistic,
     lp_plus_plus,
     lr_ici,
     otter,
     paddle,
-    plus,
     prototypes,
     pt_map,
     simpleshot,
@@ -26,19 +24,38 @@ from unem.methods import (  # noqa: F401
     tim,
     tip_adapter,
     transclip,
+    unem,
+    unem_plus,
     zero_shot,
-    zero_shot_family,
+    zero_shot_clustering,
     zlap,
 )
+from unem.methods._clip_prompts import ClipPromptEncoder
 from unem.methods._registry import (
-    GEMMethod,
     Method,
     MethodInfo,
-    create,
     create_for,
+    create_method,
+    grid_points,
     list_methods,
+    method_for,
     method_info,
-    register,
+    register_method,
 )
+from unem.methods.coop import PromptEncoder
+from unem.methods.unem import LearnedMethod
 
-__all__ = ["GEMMethod", "Method", "MethodInfo", "create", "create_for", "list_methods", "method_info", "register"]
+__all__ = [
+    "ClipPromptEncoder",
+    "LearnedMethod",
+    "Method",
+    "MethodInfo",
+    "PromptEncoder",
+    "create_for",
+    "create_method",
+    "grid_points",
+    "list_methods",
+    "method_for",
+    "method_info",
+    "register_method",
+]

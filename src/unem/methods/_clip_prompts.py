@@ -24,15 +24,15 @@ __all__ = ["ClipPromptEncoder"]
 class ClipPromptEncoder:
     """Unit embeddings of ``[context, class name]`` by the text encoder of a CLIP model of ``transformers``.
 
-    Attention is causal, so nothing after a prompt's end is computed, and the context, which is the same before every name, is
-    computed once per task instead of once per class.
+    Attention is causal, so nothing after a prompt's end is computed, and the context, which is the same before every
+    name, is computed once per task instead of once per class.
 
     Args:
         model: a ``CLIPModel`` or ``CLIPTextModelWithProjection``; its text part is copied and never changed.
         class_names: in the order of the task's classes; an underscore counts as a space.
         tokenizer: the model's.
         ending: what follows a name; the paper's full stop.
-        start_words: words whose embeddings the context starts from, such as "a photo of a"; random numbers when left out.
+        start_words: words whose embeddings the context starts from, such as "a photo of a"; random numbers if left out.
     """
 
     def __init__(
@@ -47,7 +47,8 @@ class ClipPromptEncoder:
         names = [name.replace("_", " ") + ending for name in _checked_names(class_names)]
         if not all(hasattr(model, part) for part in ("text_model", "text_projection")):
             raise InputError(
-                f"model: expected a CLIPModel or CLIPTextModelWithProjection of transformers, got {type(model).__name__}"
+                "model: expected a CLIPModel or CLIPTextModelWithProjection of transformers, "
+                f"got {type(model).__name__}"
             )
         if not callable(tokenizer):
             raise InputError(f"tokenizer: expected the model's tokenizer, got {type(tokenizer).__name__}")
@@ -63,7 +64,7 @@ class ClipPromptEncoder:
     def from_pretrained(
         cls, model: Any, class_names: Sequence[str], *, tokenizer: Any = None, **options: Any
     ) -> ClipPromptEncoder:
-        """The encoder of a saved model (a folder, or a name that transformers can find), or of one that is loaded already."""
+        """The encoder of a saved model (a folder, or a name that transformers can find), or of one loaded already."""
         if isinstance(model, (str, os.PathLike)):
             transformers = _transformers()
             path, model = model, _load(transformers, model)
@@ -99,14 +100,15 @@ class ClipPromptEncoder:
         available = len(tower.positions) - 1 - tower.names.shape[1]
         if length > available:
             raise InputError(
-                f"context_length: the encoder has {len(tower.positions)} positions, which leaves {available} beside the longest class "
-                f"name, got {length}"
+                f"context_length: the encoder has {len(tower.positions)} positions, which leaves {available} beside "
+                f"the longest class name, got {length}"
             )
         if self.start_words is None:
             return random_context(length, tower.names.shape[2], seed)
         if length != len(self._start):
             raise InputError(
-                f"context_length: expected {len(self._start)}, the number of tokens of {self.start_words!r}, got {length}"
+                f"context_length: expected {len(self._start)}, the number of tokens of {self.start_words!r}, "
+                f"got {length}"
             )
         return self._start
 
@@ -122,7 +124,7 @@ class ClipPromptEncoder:
         return embeddings
 
     def _tower_for(self, context: Tensor) -> _TextTower:
-        """The encoder in the context's precision and on its device; the original stays, as rounding it could not be undone."""
+        """The encoder in the context's precision and on its device; the original stays: rounding cannot be undone."""
         for tower in (self._text, self._elsewhere):
             if tower is not None and (tower.names.dtype, tower.names.device) == (context.dtype, context.device):
                 return tower
@@ -132,7 +134,7 @@ class ClipPromptEncoder:
 
 
 class _TextTower(nn.Module):
-    """The frozen part of the computation, with the embeddings of the class names in place of the table of all tokens."""
+    """The frozen part of the computation, with the embeddings of the class names in place of all tokens'."""
 
     names: Tensor  # [class, token, width]: of each name and the end after it
     begin: Tensor  # [width]

@@ -1,17 +1,18 @@
-"""What several methods share: unit features, class means, Adam."""
+"""What several methods share: settings and grids, unit features, class means, Adam."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
-from typing import Any
+from dataclasses import fields
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from unem._io import plain
 from unem.core.laws.views import unit_rows
-from unem.core.task import PADDING, Task, predicted
+from unem.core.task import PADDING, Inputs, Task
 
 __all__ = [
     "BALANCES",
@@ -23,7 +24,6 @@ __all__ = [
     "class_means",
     "is_sample",
     "one_hot",
-    "predicted",
     "support_mean",
     "unit_length",
 ]
@@ -36,14 +36,19 @@ SCALES = (0.3, 1.0, 3.0, 10.0)  # features of length 8 as well as of length 1
 
 
 class Settings:
-    """A method whose fields are its settings."""
+    """A method without layers; subclasses are frozen dataclasses whose fields are its settings."""
+
+    name: ClassVar[str]
+    inputs: ClassVar[Inputs]
 
     def describe(self) -> dict[str, Any]:
         """What determines its predictions, as plain values."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "name"}  # type: ignore[arg-type]
+        names = [field.name for field in fields(self)]  # type: ignore[arg-type]
+        settings: dict[str, Any] = plain({name: getattr(self, name) for name in names})
+        return settings
 
 
-# -- tasks ----------------------------------------------------------------------------------------------------------------
+# -- tasks ---------------------------------------------------------------------------------------------------------
 
 
 def unit_length(task: Task) -> Task:
@@ -74,11 +79,11 @@ def support_mean(task: Task) -> Float[Tensor, "task 1 feature"]:
     return (there * task.support).sum(1, keepdim=True) / there.sum(1, keepdim=True)
 
 
-# -- mathematics --------------------------------------------------------------------------------------------------------
+# -- mathematics ---------------------------------------------------------------------------------------------------
 
 
 class Adam:
-    """Adam (β = 0.9, 0.999, ε = 1e-8), whose state is kept per number, so that tasks in a batch do not see each other."""
+    """Adam (β = 0.9, 0.999, ε = 1e-8); its state is kept per number, so that tasks of a batch do not see each other."""
 
     def __init__(self, learning_rate: float) -> None:
         self.learning_rate, self.steps = learning_rate, 0

@@ -23,7 +23,7 @@ def log_gaussian(
 
 
 def query_graph(query: Float[Tensor, "task query feature"], neighbours: int) -> Float[Tensor, "task query query"]:
-    """Affinities ``max(0, f_i·f_j)`` of each query to its nearest ones, made symmetric, as a mean over the neighbours."""
+    """Affinities ``max(0, f_i·f_j)`` of each query to its nearest ones, as a mean over them, made symmetric."""
     similarity = query @ query.mT
     similarity.diagonal(dim1=1, dim2=2).fill_(-1.0)  # nobody is his own neighbour
     graph = largest(similarity, neighbours) / max(neighbours, 1)
@@ -36,9 +36,10 @@ def assign(
     graph: Float[Tensor, "task query query"],
     iterations: int,
 ) -> Float[Tensor, "task query class"]:
-    """``z_i ← softmax(logits_i + Σ_j w_ij z_j)``: majorise–minimise steps on ``Σ z ln z − Σ z·logits − ½ Σ w_ij z_i·z_j``.
+    """Majorise–minimise, ``z_i ← softmax(logits_i + Σ_j w_ij z_j)``, on ``Σ z ln z − Σ z·logits − ½ Σ w_ij z_i·z_j``.
 
-    They decrease it if no eigenvalue of the graph is below −1 (the entropy is strongly convex), as with a mean over neighbours.
+    They decrease it if no eigenvalue of the graph is below −1 (the entropy is strongly convex), as with a mean over
+    neighbours.
     """
     for _ in range(iterations):
         assignments = torch.baddbmm(logits, graph, assignments).softmax(-1)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from unem.core.memory import tasks_per_batch
-from unem.core.task import PADDING, Inputs, Prediction, Task
+from unem.core.task import PADDING, Prediction, Task, predicted
 from unem.errors import InputError
-from unem.methods._common import Settings, predicted
+from unem.methods._common import Settings
 
 __all__ = [
     "ImageTextMethod",
@@ -25,9 +24,6 @@ __all__ = [
 @dataclass(frozen=True)
 class ImageTextMethod(Settings, ABC):
     """A method on unit image embeddings with the class texts beside them; its fields are its settings."""
-
-    name: ClassVar[str]
-    inputs: ClassVar[Inputs] = "image+text"
 
     def predict(self, task: Task) -> Prediction:
         if task.text is None:
@@ -44,7 +40,10 @@ class ImageTextMethod(Settings, ABC):
 
 
 def _tasks_at_once(task: Task) -> int:
-    """How many tasks to handle together so that their number never decides the memory; support and queries may form a graph."""
+    """How many tasks to handle together, so that their number never decides the memory.
+
+    Support and queries may form a graph.
+    """
     support = task.support_labels.shape[1]
     nodes = support + task.num_queries
     return tasks_per_batch(task.num_classes, support, nodes, task.num_features, task.device)

@@ -35,8 +35,8 @@ __all__ = [
 class Method(Protocol):
     """Anything that can be compared: it sees support, support labels and queries, never the query labels.
 
-    A method may also have ``describe()``, which returns what determines its predictions as plain values for result rows, and
-    ``capturable``, true when it never asks the host for a value, so that a GPU can replay it as a graph.
+    A method may also have ``describe()``, which returns what determines its predictions as plain values for result
+    rows, and ``capturable``, true when it never asks the host for a value, so that a GPU can replay it as a graph.
     """
 
     @property
@@ -63,7 +63,7 @@ class MethodInfo:
         reference: where it was published.
         inputs: what the samples of a task must be.
         transductive: whether queries are classified jointly.
-        needs_support: whether labelled samples are needed; those that work from the class texts alone do not look at them.
+        needs_support: whether labelled samples are needed; those that work from the class texts alone ignore them.
         law: of a method with layers.
         recipe: what trains it, and what its schedule file is; None where nothing is learned.
         grid: the settings that are worth tuning.
@@ -189,21 +189,21 @@ def create_method(name: str, **options: Any) -> Method:
         'paddle'
     """
     info = method_info(name)
-    hints = get_type_hints(info.method)
+    hints, settings = get_type_hints(info.method), {}
     for option, value in options.items():
         if option not in info.options:
             known = ", ".join(info.options) or "none"
             raise InputError(f"method {name!r} has no setting {option!r}; its settings are: {known}")
-        _check_option(name, option, value, hints[option])
-    made: Method = info.method(**options)
+        settings[option] = _as_declared(name, option, value, hints[option])
+    made: Method = info.method(**settings)
     return made
 
 
 def create_for(name: str, protocol: TaskProtocol, num_classes: int, **options: Any) -> Method:
     """Make a method for a protocol: those whose rule needs the number of effective classes are told it.
 
-    Published evaluations of EM-Dirichlet do the same. For a range it is the geometric middle, for "all" it is K. Those that find it out
-    by themselves (their setting is ``None``) are not told.
+    Published evaluations of EM-Dirichlet do the same. For a range it is the geometric middle, for "all" it is K. Those
+    that find it out by themselves (their setting is ``None``) are not told.
     """
     if method_info(name).options.get("effective_classes") is not None:
         options.setdefault("effective_classes", max(1, round(protocol.expected_effective_classes(num_classes))))
@@ -230,16 +230,20 @@ def _default(setting: Any) -> Any:
     return None if setting.default_factory is MISSING else setting.default_factory()
 
 
-def _check_option(method: str, option: str, value: Any, hint: Any) -> None:
-    """A setting must have the type its field declares; whole numbers serve as numbers, but True is no number."""
+def _as_declared(method: str, option: str, value: Any, hint: Any) -> Any:
+    """A setting must have the type its field declares; a whole number serves as a number, but True is none.
+
+    It becomes one, lest 2 and 2.0 be recorded as two settings.
+    """
     choices = [c for c in (hint, *get_args(hint)) if get_origin(c) is Literal]
     kinds = [get_origin(t) or t for t in (hint, *get_args(hint))]
     allowed = tuple(t for t in kinds if isinstance(t, type) and t is not UnionType)
     if choices:
         if value not in get_args(choices[0]):
             raise InputError(f"method {method!r}: {option}: expected one of {get_args(choices[0])}, got {value!r}")
-    elif isinstance(value, bool) != (allowed == (bool,)) or not isinstance(
-        value, (*allowed, *((int,) * (float in allowed)))
-    ):
+        return value
+    number = isinstance(value, int) and not isinstance(value, bool) and float in allowed
+    if not number and (isinstance(value, bool) != (allowed == (bool,)) or not isinstance(value, allowed)):
         expected = " or ".join(t.__name__ for t in allowed if t is not type(None))
         raise InputError(f"method {method!r}: {option}: expected {expected}, got {value!r}")
+    return float(value) if number else value

@@ -4,54 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 
-from unem._checks import check_count, check_positive, check_weight
+from unem._checks import check_count, check_number
 from unem.core.memory import in_parts
 from unem.core.numerics.distances import squared_distances
-from unem.core.task import Inputs, Prediction, Task
-from unem.errors import InputError
-from unem.methods._common import Adam, Settings, class_means, is_sample, one_hot, predicted, unit_length
+from unem.core.task import Prediction, Task, predicted
+from unem.methods._common import Adam, class_means, is_sample, one_hot, unit_length
 from unem.methods._graphs import propagate, strongest
-from unem.methods._registry import register
-from unem.methods.tim import entropy, log_mean
+from unem.methods._registry import register_method
+from unem.methods.tim import InformationMaximization
 
 
+@register_method(
+    "alpha-am",
+    reference="M. Lazarou et al., Adaptive manifold for imbalanced transductive few-shot learning, WACV 2024",
+    grid={"marginal_alpha": (2.0, 5.0, 7.0)},
+)
 @dataclass(frozen=True)
-class AdaptiveManifold(Settings):
-    """Class centroids as vertices of a graph that is learned together with them."""
+class AlphaAM(InformationMaximization):
+    r"""Adaptive manifold (α-AM): α-TIM's objective, with similarity along a graph that is learned too.
 
-    cross_entropy: float
-    marginal: float
-    conditional: float
-    marginal_alpha: float
-    conditional_alpha: float
-    alpha: float
-    neighbours: int
-    temperature: float
-    learning_rate: float
-    iterations: int
-    name: ClassVar[str] = "alpha-am"
-    inputs: ClassVar[Inputs] = "features"
+    Vertices v are class centroids, support and queries, of unit length (the centroids start as the support's means).
+    With distances r in units of their standard deviation in the task,
+
+    ``A_nm = exp(−G_nm r_nm)``, no loops; support and queries keep their ``neighbours`` strongest edges; A ← (A + Aᵀ)/2,
+
+    ``W = D^-½ (B ∘ A) D^-½``, ``Z = (I − αW)⁻¹ Y`` with Y = 1 at each centroid's own class, ``p_n = softmax(τ Z_n)``.
+
+    Learned, by Adam: the centroids, and two numbers for each pair of vertices, the rate G and the gain B (all 1 at
+    first). The published settings for five shots and more are the defaults; for one shot they are α = 0.8, 20
+    neighbours, α-entropies with 2.
+    """
+
+    marginal_alpha: float = 5.0
+    conditional_alpha: float = 5.0
+    cross_entropy: float = 1.0
+    marginal: float = 1.0
+    conditional: float = 1.0
+    alpha: float = 0.9
+    neighbours: int = 10
+    temperature: float = 15.0
+    learning_rate: float = 1e-4
+    iterations: int = 1000
 
     def __post_init__(self) -> None:
-        check_count(1, iterations=self.iterations, neighbours=self.neighbours)
-        check_positive(
-            marginal_alpha=self.marginal_alpha,
-            conditional_alpha=self.conditional_alpha,
-            temperature=self.temperature,
-            learning_rate=self.learning_rate,
-        )
-        check_weight(
-            cross_entropy=self.cross_entropy, marginal=self.marginal, conditional=self.conditional, alpha=self.alpha
-        )
-        if self.alpha >= 1:
-            raise InputError(f"alpha: expected a number of at least 0 and below 1, got {self.alpha!r}")
+        super().__post_init__()
+        check_count(1, neighbours=self.neighbours)
+        check_number("alpha", self.alpha, lower=0.0, upper=1.0)
 
     def predict(self, task: Task) -> Prediction:
         vertices = task.num_classes + task.support_labels.shape[1] + task.num_queries
@@ -67,7 +71,8 @@ class AdaptiveManifold(Settings):
         adams = [Adam(self.learning_rate) for _ in parameters]
         for _ in range(self.iterations):
             parameters = [p.detach().requires_grad_() for p in parameters]
-            loss = self._objective(self._log_prob(graph, *parameters), known).sum()
+            log_prob = self._log_prob(graph, *parameters)
+            loss = self.value(log_prob[:, : known.shape[1]], log_prob[:, known.shape[1] :], known).sum()
             gradients = torch.autograd.grad(loss, parameters)
             with torch.no_grad():
                 parameters = [a.step(p, g) for a, p, g in zip(adams, parameters, gradients, strict=True)]
@@ -76,13 +81,6 @@ class AdaptiveManifold(Settings):
 
     def _log_prob(self, graph: _Graph, centroids: Tensor, rate: Tensor, gain: Tensor) -> Tensor:
         return (self.temperature * graph.similarity(centroids, rate, gain)).log_softmax(-1)
-
-    def _objective(self, log_prob: Tensor, known: Tensor) -> Float[Tensor, " task"]:
-        support, query = log_prob[:, : known.shape[1]], log_prob[:, known.shape[1] :]
-        cross_entropy = -(known * support).sum((1, 2)) / known.sum((1, 2))
-        marginal = entropy(log_mean(query), self.marginal_alpha)
-        conditional = entropy(query, self.conditional_alpha).mean(1)
-        return self.cross_entropy * cross_entropy - self.marginal * marginal + self.conditional * conditional
 
 
 @dataclass(frozen=True)
@@ -142,47 +140,3 @@ def _distances(a: Tensor, b: Tensor) -> Tensor:
     squared = squared_distances(a, b)
     rounding = squared <= 8 * torch.finfo(squared.dtype).eps
     return squared.masked_fill(rounding, 1.0).sqrt().masked_fill(rounding, 0.0)
-
-
-@register(
-    "alpha-am",
-    reference="M. Lazarou et al., Adaptive manifold for imbalanced transductive few-shot learning, WACV 2024",
-)
-def alpha_am(
-    *,
-    marginal_alpha: float = 5.0,
-    conditional_alpha: float = 5.0,
-    cross_entropy: float = 1.0,
-    marginal: float = 1.0,
-    conditional: float = 1.0,
-    alpha: float = 0.9,
-    neighbours: int = 10,
-    temperature: float = 15.0,
-    learning_rate: float = 1e-4,
-    iterations: int = 1000,
-) -> AdaptiveManifold:
-    r"""Adaptive manifold (α-AM): α-TIM's objective, with similarity along a graph that is learned too.
-
-    Vertices v are class centroids, support and queries, of unit length (the centroids start as the support's means). With
-    distances r in units of their standard deviation in the task,
-
-    ``A_nm = exp(−G_nm r_nm)``, no loops; support and queries keep their ``neighbours`` strongest edges; A ← (A + Aᵀ)/2,
-
-    ``W = D^-½ (B ∘ A) D^-½``, ``Z = (I − αW)⁻¹ Y`` with Y = 1 at each centroid's own class, ``p_n = softmax(τ Z_n)``.
-
-    Learned, by Adam: the centroids, and two numbers for each pair of vertices, the rate G and the gain B (all 1 at first).
-    The published settings for five shots and more are the defaults; for one shot they are α = 0.8, 20 neighbours, α-entropies
-    with 2.
-    """
-    return AdaptiveManifold(
-        cross_entropy,
-        marginal,
-        conditional,
-        marginal_alpha,
-        conditional_alpha,
-        alpha,
-        neighbours,
-        temperature,
-        learning_rate,
-        iterations,
-    )

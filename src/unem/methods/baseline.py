@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from unem._checks import check_count, check_positive
-from unem.core.task import Inputs, Prediction, Task
-from unem.methods._common import adam, class_means, one_hot, predicted, unit_length
-from unem.methods._registry import register
+from unem.core.task import Prediction, Task, predicted
+from unem.methods._common import Settings, adam, class_means, one_hot, unit_length
+from unem.methods._registry import register_method
 
 
+@register_method(
+    "baseline",
+    reference="W.-Y. Chen et al., A closer look at few-shot classification, ICLR 2019",
+    transductive=False,
+    grid={"steps": (0, 100, 300)},
+)
 @dataclass(frozen=True)
-class Baseline:
-    """Class weights that start as class means and follow the cross-entropy of the support."""
+class Baseline(Settings):
+    r"""A linear classifier fitted to the support, each query by itself.
 
-    temperature: float
-    steps: int
-    learning_rate: float
-    name: ClassVar[str] = "baseline"
-    inputs: ClassVar[Inputs] = "features"
+    On features of unit length, ``min_w −1/|S| Σ_n ln p(y_n | z_n)`` with ``p(k | z) = softmax_k(−½ τ ‖z − w_k‖²)``. The
+    weights start as the class means and take a fixed number of Adam steps; the query plays no part.
+
+    The settings are those of published comparisons of transductive methods, which start from class means; the cited
+    paper starts from random weights.
+    """
+
+    temperature: float = 15.0
+    steps: int = 100
+    learning_rate: float = 1e-3
 
     def __post_init__(self) -> None:
         check_positive(temperature=self.temperature, learning_rate=self.learning_rate)
         check_count(0, steps=self.steps)
-
-    def describe(self) -> dict[str, Any]:
-        return asdict(self)
 
     def predict(self, task: Task) -> Prediction:
         task = unit_length(task)
@@ -52,20 +59,3 @@ class Baseline:
             return scale * (error.mT @ task.support - error.sum(1).unsqueeze(-1) * weights)
 
         return gradient
-
-
-@register(
-    "baseline",
-    reference="W.-Y. Chen et al., A closer look at few-shot classification, ICLR 2019",
-    transductive=False,
-)
-def baseline(*, temperature: float = 15.0, steps: int = 100, learning_rate: float = 1e-3) -> Baseline:
-    r"""A linear classifier fitted to the support, each query by itself.
-
-    On features of unit length, ``min_w −1/|S| Σ_n ln p(y_n | z_n)`` with ``p(k | z) = softmax_k(−½ τ ‖z − w_k‖²)``. The weights
-    start as the class means and take a fixed number of Adam steps; the query plays no part.
-
-    The settings are those of published comparisons of transductive methods, which start from class means; the cited
-    paper starts from random weights.
-    """
-    return Baseline(temperature, steps, learning_rate)

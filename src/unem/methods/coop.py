@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -13,13 +13,13 @@ from torch.nn.functional import normalize
 
 from unem._checks import check_count, check_positive
 from unem.core.memory import in_parts
-from unem.core.task import Inputs, Prediction, Task
+from unem.core.task import Prediction, Task, predicted
 from unem.errors import InputError
-from unem.methods._common import Settings, one_hot, predicted
+from unem.methods._common import Settings, one_hot
 from unem.methods._image_text import real_support
-from unem.methods._registry import register
+from unem.methods._registry import register_method
 
-__all__ = ["CoOp", "PromptEncoder", "coop", "random_context"]
+__all__ = ["PromptEncoder", "random_context"]
 
 # Of SGD, as in the published code. The first step is all but none: at first gradients may explode.
 MOMENTUM, WEIGHT_DECAY, FIRST_RATE = 0.9, 5e-4, 1e-5
@@ -29,7 +29,7 @@ MOMENTUM, WEIGHT_DECAY, FIRST_RATE = 0.9, 5e-4, 1e-5
 class PromptEncoder(Protocol):
     """A text encoder that knows the names of K classes; its ``repr`` stands for it in result rows.
 
-    :class:`unem.methods._clip_prompts.ClipPromptEncoder` is CLIP's.
+    :class:`unem.methods.ClipPromptEncoder` is CLIP's.
     """
 
     @property
@@ -45,11 +45,11 @@ class PromptEncoder(Protocol):
         ...
 
     def numbers_per_task(self, length: int) -> int:
-        """About how many numbers one task's embeddings keep for their gradient; decides how many tasks are learned at once."""
+        """About how many numbers one task's embeddings keep for their gradient; decides how many run at once."""
         ...
 
     def __call__(self, context: Float[Tensor, "task length width"]) -> Float[Tensor, "task class feature"]:
-        """Unit embeddings of the prompts ``[context, class name]``, differentiable, in the context's precision and on its device."""
+        """Unit embeddings of prompts ``[context, class name]``, differentiable, of the context's dtype and device."""
         ...
 
 
@@ -59,31 +59,59 @@ def random_context(length: int, width: int, seed: int) -> Float[Tensor, "length 
     return 0.02 * torch.randn(length, width, generator=generator, dtype=torch.float64)
 
 
+@register_method(
+    "coop",
+    reference="K. Zhou et al., Learning to prompt for vision-language models, IJCV 2022",
+    transductive=False,
+)
 @dataclass(frozen=True)
 class CoOp(Settings):
-    """Context vectors that all classes of a task share, by gradient descent on the support."""
+    r"""CoOp: learned context vectors before the class names; needs the text encoder, which cached features do not have.
 
-    text_encoder: PromptEncoder
+    With t_k(v) the unit embedding of the prompt ``[v₁ … v_M, name of class k]``, minimises the support's mean
+    cross-entropy ``ℒ(v)`` of ``p_i = softmax_k(T_z f_i·t_k(v))`` over the context v, which all classes share; the
+    gradient passes through the encoder:
+
+        ``m ← 0.9 m + ∂ℒ/∂v + 5·10⁻⁴ v``,   ``v ← v − η m``,   η from ``learning_rate`` to 0 along half a cosine.
+
+    The first step has η = 10⁻⁵. The paper takes 50 to 200 epochs of augmented images in batches of 32; features of
+    augmented images are not at hand, so every step sees the whole support as it is. Class texts stored beside the
+    features are not used.
+    """
+
+    text_encoder: PromptEncoder | None = None
     context_length: int = 16
     iterations: int = 200
     learning_rate: float = 0.002
     feature_scale: float = 100.0
     context_seed: int = 0
-    name: ClassVar[str] = "coop"
-    inputs: ClassVar[Inputs] = "features"
 
     def __post_init__(self) -> None:
+        if self.text_encoder is None:
+            raise InputError(
+                "method 'coop': learned context needs the text encoder, which cached features do not have; "
+                "'tip-adapter-f' and 'lp++' adapt to the support without it"
+            )
         if not isinstance(self.text_encoder, PromptEncoder):
             raise InputError(f"text_encoder: expected a PromptEncoder, got {type(self.text_encoder).__name__}")
         check_count(1, context_length=self.context_length)
         check_count(0, iterations=self.iterations, context_seed=self.context_seed)
         check_positive(learning_rate=self.learning_rate, feature_scale=self.feature_scale)
-        start = self.text_encoder.start(self.context_length, self.context_seed)
+        start = self._start
         if start.ndim != 2 or len(start) != self.context_length:
             raise InputError(
-                f"text_encoder: its start must be [{self.context_length}, width], one row for each vector of the context, "
-                f"got shape {tuple(start.shape)}"
+                f"text_encoder: its start must be [{self.context_length}, width], one row for each vector of the "
+                f"context, got shape {tuple(start.shape)}"
             )
+
+    @property
+    def _encoder(self) -> PromptEncoder:
+        assert self.text_encoder is not None  # refused when the method was made
+        return self.text_encoder
+
+    @property
+    def _start(self) -> Float[Tensor, "length width"]:
+        return self._encoder.start(self.context_length, self.context_seed)
 
     def describe(self) -> dict[str, Any]:
         return {**super().describe(), "text_encoder": repr(self.text_encoder)}
@@ -91,16 +119,17 @@ class CoOp(Settings):
     def predict(self, task: Task) -> Prediction:
         self._check(task)
         images = task.support_labels.shape[1] + task.num_queries
-        numbers = self.text_encoder.numbers_per_task(self.context_length)
+        numbers = self._encoder.numbers_per_task(self.context_length)
         numbers += images * (2 * task.num_features + 4 * task.num_classes)
         with torch.inference_mode(False), torch.enable_grad():
             return predicted(task, in_parts(task, numbers, self._classified))
 
     def _check(self, task: Task) -> None:
-        encoder = self.text_encoder
+        encoder = self._encoder
         if encoder.num_classes != task.num_classes:
             raise InputError(
-                f"text_encoder: it knows {encoder.num_classes} classes and the task has {task.num_classes}; they must be the same"
+                f"text_encoder: it knows {encoder.num_classes} classes and the task has {task.num_classes}; "
+                "they must be the same"
             )
         if encoder.num_features != task.num_features:
             raise InputError(
@@ -115,7 +144,7 @@ class CoOp(Settings):
 
     def learned_context(self, task: Task) -> Float[Tensor, "task length width"]:
         support, labels = normalize(real_support(task), dim=-1), one_hot(task)
-        start = self.text_encoder.start(self.context_length, self.context_seed).detach().to(support)
+        start = self._start.detach().to(support)
         context, velocity = start.expand(len(task), -1, -1), torch.zeros_like(start)
         for step in range(self.iterations):
             gradient = self._gradient(context, support, labels)
@@ -138,42 +167,10 @@ class CoOp(Settings):
         return -(labels * self._log_prob(context, support)).sum((1, 2)) / labels.sum((1, 2))
 
     def _log_prob(self, context: Tensor, images: Tensor) -> Float[Tensor, "task image class"]:
-        return (self.feature_scale * images @ self.text_encoder(context).mT).log_softmax(-1)
+        return (self.feature_scale * images @ self._encoder(context).mT).log_softmax(-1)
 
     def _rate(self, step: int) -> float:
         """Half a cosine, counted from the second step on."""
         if step == 0:
             return min(FIRST_RATE, self.learning_rate)
         return self.learning_rate * (1 + math.cos(math.pi * (step - 1) / self.iterations)) / 2
-
-
-@register(
-    "coop",
-    reference="K. Zhou et al., Learning to prompt for vision-language models, IJCV 2022",
-    transductive=False,
-)
-def coop(
-    *,
-    text_encoder: PromptEncoder | None = None,
-    context_length: int = 16,
-    iterations: int = 200,
-    learning_rate: float = 0.002,
-    feature_scale: float = 100.0,
-    context_seed: int = 0,
-) -> CoOp:
-    r"""CoOp: learned context vectors before the class names; needs the text encoder, which cached features do not have.
-
-    With t_k(v) the unit embedding of the prompt ``[v₁ … v_M, name of class k]``, minimises the support's mean cross-entropy ``ℒ(v)``
-    of ``p_i = softmax_k(T_z f_i·t_k(v))`` over the context v, which all classes share; the gradient passes through the encoder:
-
-        ``m ← 0.9 m + ∂ℒ/∂v + 5·10⁻⁴ v``,   ``v ← v − η m``,   η from ``learning_rate`` to 0 along half a cosine.
-
-    The first step has η = 10⁻⁵. The paper takes 50 to 200 epochs of augmented images in batches of 32; features of augmented images
-    are not at hand, so every step sees the whole support as it is. Class texts stored beside the features are not used.
-    """
-    if text_encoder is None:
-        raise InputError(
-            "method 'coop': learned context needs the text encoder, which cached features do not have; "
-            "'tip-adapter-f' and 'lp++' adapt to the support without it"
-        )
-    return CoOp(text_encoder, context_length, iterations, float(learning_rate), float(feature_scale), context_seed)

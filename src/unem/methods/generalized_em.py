@@ -22,7 +22,8 @@ _REFERENCE = "L. Zhou et al., UNEM: UNrolled Generalized EM for Transductive Few
 class GEMGaussian(LayeredMethod):
     r"""Generalized EM for unit Gaussians, with the same class balance and temperature in every iteration.
 
-    ``u_nk ∝ exp([−½ T_z² ‖z_n − θ_k‖² + β ln π_k] / T)`` with β = λ/\|Q\|. UNEM-Gaussian learns these numbers, layer by layer.
+    ``u_nk ∝ exp([−½ T_z² ‖z_n − θ_k‖² + β ln π_k] / T)`` with β = λ/\|Q\|. UNEM-Gaussian learns these numbers, layer by
+    layer.
     """
 
     class_balance: float = 1.0
@@ -46,7 +47,8 @@ class GEMGaussian(LayeredMethod):
 class GEMDirichlet(GEMGaussian):
     r"""Generalized EM for a Dirichlet mixture, with the same class balance and temperature in every iteration.
 
-    ``u_nk ∝ exp([ln Dir(z_n | θ_k) + β ln π_k] / T)`` with β = λ/\|Q\|. UNEM-Dirichlet learns these numbers, layer by layer.
+    ``u_nk ∝ exp([ln Dir(z_n | θ_k) + β ln π_k] / T)`` with β = λ/\|Q\|. UNEM-Dirichlet learns these numbers, layer by
+    layer.
     """
 
     feature_scale: float = 30.0

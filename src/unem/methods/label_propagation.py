@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from unem._checks import check_positive, check_weight
+from unem._checks import check_count, check_number, check_positive
 from unem.core.memory import in_parts
-from unem.core.task import Inputs, Prediction, Task
-from unem.errors import InputError
-from unem.methods._common import Settings, is_sample, one_hot, predicted, unit_length
+from unem.core.task import Prediction, Task, predicted
+from unem.methods._common import Settings, is_sample, one_hot, unit_length
 from unem.methods._graphs import nearest, propagate, without_loops
-from unem.methods._registry import register
+from unem.methods._registry import register_method
 
 
+@register_method(
+    "label-propagation",
+    reference="D. Zhou et al., Learning with local and global consistency, NeurIPS 2004",
+    grid={"alpha": (0.5, 0.8, 0.9, 0.99), "neighbours": (5, 10, 20)},
+)
 @dataclass(frozen=True)
 class LabelPropagation(Settings):
-    """Labels spread along the edges of a graph over support and queries."""
+    r"""Label propagation: support labels spread over a nearest-neighbour graph of support and queries.
 
-    alpha: float
-    gamma: float
-    neighbours: int
-    name: ClassVar[str] = "label-propagation"
-    inputs: ClassVar[Inputs] = "features"
+    On features of unit length, ``A_nm = exp(−γ ‖z_n − z_m‖²)`` without loops, each vertex keeping its ``neighbours``
+    strongest edges (0: all, as in the paper), made symmetric by the mean of both directions; ``S = D^-½ A D^-½``. Then
+    ``F = (I − αS)⁻¹ Y`` with Y the support's labels, and each query's row of F sums to 1 after scaling.
+    """
+
+    alpha: float = 0.9
+    gamma: float = 10.0
+    neighbours: int = 10
 
     def __post_init__(self) -> None:
         check_positive(gamma=self.gamma)
-        check_weight(neighbours=self.neighbours, alpha=self.alpha)
-        if self.alpha >= 1:
-            raise InputError(f"alpha: expected a number of at least 0 and below 1, got {self.alpha!r}")
+        check_count(0, neighbours=self.neighbours)
+        check_number("alpha", self.alpha, lower=0.0, upper=1.0)
 
     def predict(self, task: Task) -> Prediction:
         vertices = task.support_labels.shape[1] + task.num_queries
@@ -50,17 +55,3 @@ class LabelPropagation(Settings):
         total = mass.sum(-1, keepdim=True)
         # A query that no labelled sample reaches says nothing: every class alike.
         return torch.where(total > 0, mass / total.clamp_min(torch.finfo(mass.dtype).tiny), 1 / task.num_classes)
-
-
-@register(
-    "label-propagation",
-    reference="D. Zhou et al., Learning with local and global consistency, NeurIPS 2004",
-)
-def label_propagation(*, alpha: float = 0.9, gamma: float = 10.0, neighbours: int = 10) -> LabelPropagation:
-    r"""Label propagation: support labels spread over a nearest-neighbour graph of support and queries.
-
-    On features of unit length, ``A_nm = exp(−γ ‖z_n − z_m‖²)`` without loops, each vertex keeping its ``neighbours`` strongest
-    edges (0: all, as in the paper), made symmetric by the mean of both directions; ``S = D^-½ A D^-½``. Then
-    ``F = (I − αS)⁻¹ Y`` with Y the support's labels, and each query's row of F sums to 1 after scaling.
-    """
-    return LabelPropagation(alpha, gamma, neighbours)

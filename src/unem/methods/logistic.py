@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -11,19 +10,27 @@ from torch import Tensor
 
 from unem._checks import check_count, check_positive
 from unem.core.memory import in_parts
-from unem.core.task import Inputs, Prediction, Task
-from unem.methods._common import Settings, is_sample, one_hot, predicted, unit_length
-from unem.methods._registry import register
+from unem.core.task import Prediction, Task, predicted
+from unem.methods._common import Settings, is_sample, one_hot, unit_length
+from unem.methods._registry import register_method
 
 
+@register_method(
+    "logistic",
+    reference="Y. Tian et al., Rethinking few-shot image classification: a good embedding is all you need?, ECCV 2020",
+    transductive=False,
+    grid={"C": (0.1, 1.0, 10.0, 100.0)},
+)
 @dataclass(frozen=True)
 class Logistic(Settings):
-    """Multinomial logistic regression; weights are penalised, intercepts are not."""
+    r"""Logistic regression on the support's features, scaled to unit length; each query by itself.
 
-    C: float
-    max_iterations: int
-    name: ClassVar[str] = "logistic"
-    inputs: ClassVar[Inputs] = "features"
+    ``min_{W,b} ½‖W‖² + C Σ_S −ln softmax(W z_n + b)_{y_n}``, solved by Newton's method with conjugate gradients until
+    the gradient vanishes (``max_iterations`` is a guard).
+    """
+
+    C: float = 10.0
+    max_iterations: int = 100
 
     def __post_init__(self) -> None:
         check_count(1, max_iterations=self.max_iterations)
@@ -121,17 +128,3 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
 
 def _with_ones(x: Tensor) -> Tensor:
     return torch.cat([x, torch.ones_like(x[..., :1])], -1)
-
-
-@register(
-    "logistic",
-    reference="Y. Tian et al., Rethinking few-shot image classification: a good embedding is all you need?, ECCV 2020",
-    transductive=False,
-)
-def logistic(*, C: float = 10.0, max_iterations: int = 100) -> Logistic:
-    r"""Logistic regression on the support's features, scaled to unit length; each query by itself.
-
-    ``min_{W,b} ½‖W‖² + C Σ_S −ln softmax(W z_n + b)_{y_n}``, solved by Newton's method with conjugate gradients until the
-    gradient vanishes (``max_iterations`` is a guard).
-    """
-    return Logistic(C, max_iterations)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -13,16 +12,32 @@ from unem._checks import check_count, check_number
 from unem.core.task import Task
 from unem.methods._common import one_hot
 from unem.methods._image_text import ImageTextMethod, real_support
-from unem.methods._registry import register
+from unem.methods._registry import register_method
 
 
+@register_method(
+    "lp++",
+    reference="Y. Huang et al., LP++: A surprisingly strong linear probe for few-shot CLIP, CVPR 2024",
+    inputs="image+text",
+    transductive=False,
+    grid={"text_weight": (50.0, 100.0, 250.0)},
+)
 @dataclass(frozen=True)
 class LPPlusPlus(ImageTextMethod):
-    """Block-coordinate majorise–minimise on visual prototypes and text weights."""
+    r"""LP++: a linear probe whose class vectors are blended with the class texts, each with its own learned weight.
+
+    Minimises the support's mean cross-entropy ``ℒ(w, α)`` of ``p_i = softmax_k(f_i·(w_k + α_k t_k))`` by steps with
+    constants read from the data, which majorise ℒ in one block and so never increase it:
+
+        ``w_k ← w_k − (1/γ) ∂ℒ/∂w_k``,  ``γ = λ_max(FᵀF) / 2N``;
+        ``α_k ← α_k − (1/γ_k) ∂ℒ/∂α_k``,  ``γ_k = Σ_i (f_i·t_k)² / 2N``.
+
+    w stays in the span of the support, so its coefficients are iterated on the Gram matrix. Start: the class means, and
+    ``α_k = text_weight · mean_{i∈k} f_i·t_k``.
+    """
 
     iterations: int = 300
     text_weight: float = 250.0
-    name: ClassVar[str] = "lp++"
 
     def __post_init__(self) -> None:
         check_count(0, iterations=self.iterations)
@@ -64,23 +79,3 @@ class Probe:
 
     visual: Float[Tensor, "task sample class"]
     text: Float[Tensor, "task class"]
-
-
-@register(
-    "lp++",
-    reference="Y. Huang et al., LP++: A surprisingly strong linear probe for few-shot CLIP, CVPR 2024",
-    inputs="image+text",
-    transductive=False,
-)
-def lp_plus_plus(*, iterations: int = 300, text_weight: float = 250.0) -> LPPlusPlus:
-    r"""LP++: a linear probe whose class vectors are blended with the class texts, each with its own learned weight.
-
-    Minimises the support's mean cross-entropy ``ℒ(w, α)`` of ``p_i = softmax_k(f_i·(w_k + α_k t_k))`` by steps with constants read
-    from the data, which majorise ℒ in one block and so never increase it:
-
-        ``w_k ← w_k − (1/γ) ∂ℒ/∂w_k``,  ``γ = λ_max(FᵀF) / 2N``;    ``α_k ← α_k − (1/γ_k) ∂ℒ/∂α_k``,  ``γ_k = Σ_i (f_i·t_k)² / 2N``.
-
-    w stays in the span of the support, so its coefficients are iterated on the Gram matrix. Start: the class means, and
-    ``α_k = text_weight · mean_{i∈k} f_i·t_k``.
-    """
-    return LPPlusPlus(iterations, float(text_weight))

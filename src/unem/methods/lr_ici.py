@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -11,9 +10,9 @@ from torch import Tensor
 
 from unem._checks import check_count, check_positive
 from unem.core.memory import in_parts
-from unem.core.task import Inputs, Prediction, Task
-from unem.methods._common import is_sample, one_hot, predicted, unit_length
-from unem.methods._registry import register
+from unem.core.task import Prediction, Task, predicted
+from unem.methods._common import Settings, is_sample, one_hot, unit_length
+from unem.methods._registry import register_method
 
 SMALLEST_PENALTY = 1e-3
 """The last penalty of the path, as a part of the first."""
@@ -21,27 +20,38 @@ REFITS = 8
 """Reweighted fits at each penalty. Each starts from the last penalty's, so that few are enough."""
 
 
+@register_method(
+    "lr-ici",
+    reference="Y. Wang et al., Instance credibility inference for few-shot learning, CVPR 2020",
+    grid={"rounds": (1, 3)},
+)
 @dataclass(frozen=True)
-class LRICI:
-    """Logistic regression whose training set grows by the queries with the most credible pseudo-labels."""
+class LRICI(Settings):
+    r"""LR+ICI: logistic regression that trains itself on the queries whose pseudo-labels are most credible.
 
-    inverse_penalty: float
-    components: int
-    per_round: int
-    rounds: int
-    penalties: int
-    steps: int
-    name: ClassVar[str] = "lr-ici"
-    inputs: ClassVar[Inputs] = "features"
+    On features of unit length, logistic regression ``min C Σ −ln p(y_n | z_n) + ½‖W‖²`` is fitted to the support and
+    labels the queries. Labels Y of support and query are then regressed on the first principal components X with one
+    incidental parameter per sample, ``min_{β,γ} ½‖Y − Xβ − γ‖² + λ Σ_n ‖γ_n‖``: a sample whose γ_n stays 0 down to a
+    small λ fits its label. In round r, the ``per_round · r`` such queries of each class join the support, and the
+    regression is fitted again.
+
+    Approximated: the path of λ is a grid of ``penalties`` values down to a thousandth of the first, each solved by a
+    few reweighted fits; logistic regression takes a fixed number of accelerated steps. The number of rounds is fixed
+    too: three rounds of five suffice for the usual 15 queries per class, where the paper goes on until nothing changes.
+    """
+
+    inverse_penalty: float = 10.0
+    components: int = 2
+    per_round: int = 5
+    rounds: int = 3
+    penalties: int = 100
+    steps: int = 100
 
     def __post_init__(self) -> None:
         check_positive(inverse_penalty=self.inverse_penalty)
         check_count(1, components=self.components, per_round=self.per_round, steps=self.steps)
         check_count(0, rounds=self.rounds)
         check_count(2, penalties=self.penalties)
-
-    def describe(self) -> dict[str, Any]:
-        return asdict(self)
 
     def predict(self, task: Task) -> Prediction:
         vertices = task.support_labels.shape[1] + task.num_queries
@@ -100,7 +110,7 @@ def logistic_regression(gram: Tensor, targets: Tensor, inverse_penalty: float, s
 
 
 def principal_basis(samples: Tensor, there: Tensor, components: int) -> Tensor:
-    """Orthonormal columns that span the samples' principal components, ``[task, sample, component]``; zero where there are fewer."""
+    """Orthonormal columns that span the principal components, ``[task, sample, component]``; zero if fewer exist."""
     centre = (there * samples).sum(1, keepdim=True) / there.sum(1, keepdim=True)
     centred = there * (samples - centre)
     wide = samples.shape[1] <= samples.shape[2]
@@ -112,7 +122,7 @@ def principal_basis(samples: Tensor, there: Tensor, components: int) -> Tensor:
 
 
 def entry_penalties(basis: Tensor, targets: Tensor, penalties: int) -> Tensor:
-    """The penalty λ below which each sample's ``γ_n`` is not 0 in ``min ½‖Y − Xβ − γ‖² + λ Σ_n ‖γ_n‖``, ``[task, sample]``.
+    """λ below which each sample's ``γ_n`` is not 0 in ``min ½‖Y − Xβ − γ‖² + λ Σ_n ‖γ_n‖``, ``[task, sample]``.
 
     Without γ this is a regression with Huber's loss: ``γ_n ≠ 0`` exactly when the residual is longer than λ. It is
     solved by reweighting with ``min(1, λ/‖r_n‖)`` along falling penalties. Within the grid's spacing, the length of the
@@ -135,33 +145,9 @@ def entry_penalties(basis: Tensor, targets: Tensor, penalties: int) -> Tensor:
 
 
 def lowest_of_class(values: Tensor, classes: Tensor, count: int) -> Tensor:
-    """1 for the ``count`` lowest values of each class, else 0: ``[task, sample, 1]``; of equal values, those that come first."""
+    """1 for the ``count`` lowest values of each class, else 0: ``[task, sample, 1]``; of equal values, the first."""
     before = torch.ones(values.shape[1], values.shape[1], dtype=torch.bool, device=values.device).tril(-1)
     mine, other = values.unsqueeze(-1), values.unsqueeze(-2)
     lower = (other < mine) | ((other == mine) & before)
     rank = (lower & (classes.unsqueeze(-1) == classes.unsqueeze(-2))).sum(-1, keepdim=True)
     return (rank < count).to(values.dtype)
-
-
-@register("lr-ici", reference="Y. Wang et al., Instance credibility inference for few-shot learning, CVPR 2020")
-def lr_ici(
-    *,
-    inverse_penalty: float = 10.0,
-    components: int = 2,
-    per_round: int = 5,
-    rounds: int = 3,
-    penalties: int = 100,
-    steps: int = 100,
-) -> LRICI:
-    r"""LR+ICI: logistic regression that trains itself on the queries whose pseudo-labels are most credible.
-
-    On features of unit length, logistic regression ``min C Σ −ln p(y_n | z_n) + ½‖W‖²`` is fitted to the support and labels the
-    queries. Labels Y of support and query are then regressed on the first principal components X with one incidental
-    parameter per sample, ``min_{β,γ} ½‖Y − Xβ − γ‖² + λ Σ_n ‖γ_n‖``: a sample whose γ_n stays 0 down to a small λ fits its label. In
-    round r, the ``per_round · r`` such queries of each class join the support, and the regression is fitted again.
-
-    Approximated: the path of λ is a grid of ``penalties`` values down to a thousandth of the first, each solved by a few
-    reweighted fits; logistic regression takes a fixed number of accelerated steps. The number of rounds is fixed too:
-    three rounds of five suffice for the usual 15 queries per class, where the paper goes on until nothing changes.
-    """
-    return LRICI(float(inverse_penalty), components, per_round, rounds, penalties, steps)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -15,27 +14,42 @@ from unem._checks import check_count, check_number
 from unem.core.task import Task
 from unem.errors import InputError
 from unem.methods._image_text import ImageTextMethod, zero_shot_logits
-from unem.methods._registry import register
+from unem.methods._registry import register_method
 
 
+@register_method(
+    "otter",
+    reference="C. Shin et al., OTTER: Effortless label distribution adaptation of zero-shot models, NeurIPS 2024",
+    inputs="image+text",
+    needs_support=False,
+)
 @dataclass(frozen=True)
 class Otter(ImageTextMethod):
-    """Sinkhorn's iterations in the logarithmic domain."""
+    r"""OTTER: optimal transport of the queries to a class prior, uniform unless it is given; no support is used.
 
-    prior: tuple[float, ...] | None = None
+    Minimises ``⟨P, C⟩ + ε Σ P ln P`` over plans with ``P 1 = 1/|Q|`` and ``Pᵀ 1 = prior``, with the zero-shot costs
+    ``C = −ln softmax(T_z cos)`` and ε = ``regulariser``, by Sinkhorn's iterations
+
+        ``g_k ← g_k + ln prior_k − ln mean_n softmax(−C/ε + g)_nk``;     the prediction is
+        ``|Q| P = softmax(−C/ε + g)``.
+
+    The paper's plan is the limit ε → 0, which needs more iterations the smaller ε is; ε → ∞ gives every query the
+    prior.
+    """
+
+    prior: Sequence[float] | None = None
     regulariser: float = 1.0
     iterations: int = 100
     feature_scale: float = 100.0
-    name: ClassVar[str] = "otter"
 
     def __post_init__(self) -> None:
         check_number("regulariser", self.regulariser, lower=0.0, strict=True)
         check_number("feature_scale", self.feature_scale, lower=0.0, strict=True)
         check_count(1, iterations=self.iterations)
-        if self.prior is not None and not all(
-            isinstance(p, (int, float)) and math.isfinite(p) and p > 0 for p in self.prior
-        ):
-            raise InputError(f"prior: expected one positive number per class, got {self.prior!r}")
+        if self.prior is not None:
+            if not all(isinstance(p, (int, float)) and math.isfinite(p) and p > 0 for p in self.prior):
+                raise InputError(f"prior: expected one positive number per class, got {self.prior!r}")
+            object.__setattr__(self, "prior", tuple(self.prior))
 
     def probabilities(self, task: Task, text: Tensor) -> Tensor:
         logits = zero_shot_logits(task.query, text, self.feature_scale / self.regulariser)
@@ -61,29 +75,3 @@ def sinkhorn(
         given = (logits + potential).log_softmax(-1).logsumexp(1, keepdim=True) - queries
         potential = potential + log_prior - given
     return (logits + potential).softmax(-1)
-
-
-@register(
-    "otter",
-    reference="C. Shin et al., OTTER: Effortless label distribution adaptation of zero-shot models, NeurIPS 2024",
-    inputs="image+text",
-)
-def otter(
-    *,
-    prior: Sequence[float] | None = None,
-    regulariser: float = 1.0,
-    iterations: int = 100,
-    feature_scale: float = 100.0,
-) -> Otter:
-    r"""OTTER: optimal transport of the queries to a class prior, uniform unless it is given; no support is used.
-
-    Minimises ``⟨P, C⟩ + ε Σ P ln P`` over plans with ``P 1 = 1/|Q|`` and ``Pᵀ 1 = prior``, with the zero-shot costs
-    ``C = −ln softmax(T_z cos)`` and ε = ``regulariser``, by Sinkhorn's iterations
-
-        ``g_k ← g_k + ln prior_k − ln mean_n softmax(−C/ε + g)_nk``;     the prediction is ``|Q| P = softmax(−C/ε + g)``.
-
-    The paper's plan is the limit ε → 0, which needs more iterations the smaller ε is; ε → ∞ gives every query the prior.
-    """
-    if isinstance(prior, str):
-        raise InputError(f"prior: expected one positive number per class, got {prior!r}")
-    return Otter(None if prior is None else tuple(prior), float(regulariser), iterations, float(feature_scale))

@@ -21,8 +21,8 @@ from unem.methods._registry import register_method
 class Paddle(LayeredMethod):
     r"""PADDLE: EM for unit Gaussians (λ = |Q|), each feature channel scaled to unit range over the task's queries.
 
-    The paper's objective is ``½ Σ u‖z − θ‖² + λ Ψ(u)`` with an entropic barrier, which is eq. 1 with T = 1. Scaling the channels
-    is in its published code only; ``channel_scaling=False`` leaves it out.
+    The paper's objective is ``½ Σ u‖z − θ‖² + λ Ψ(u)`` with an entropic barrier, which is eq. 1 with T = 1. Scaling the
+    channels is in its published code only; ``channel_scaling=False`` leaves it out.
     """
 
     iterations: int = 100

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,33 +10,45 @@ from torch.nn.functional import normalize
 
 from unem._checks import check_count, check_positive
 from unem.core.numerics.distances import squared_distances
-from unem.core.task import Inputs, Prediction, Task
+from unem.core.task import Prediction, Task, predicted
 from unem.errors import InputError
-from unem.methods._common import class_means, is_sample, predicted, support_mean
-from unem.methods._registry import register
+from unem.methods._common import Settings, class_means, is_sample, support_mean
+from unem.methods._registry import register_method
 
 MAX_SCALINGS = 1000
 
 
+@register_method(
+    "pt-map",
+    reference="Y. Hu et al., Leveraging the feature distribution in transfer-based few-shot learning, ICANN 2021",
+    grid={"step": (0.02, 0.1, 0.2, 0.4)},
+)
 @dataclass(frozen=True)
-class PTMAP:
-    """Optimal transport of queries to classes and class centres that follow it, on transformed features."""
+class PTMAP(Settings):
+    r"""PT-MAP: queries are transported to classes of equal size, and class centres follow.
 
-    power: float
-    sharpness: float
-    step: float
-    iterations: int
-    name: ClassVar[str] = "pt-map"
-    inputs: ClassVar[Inputs] = "features"
+    Features become ``(max(z, 0) + 1e-6)^power``, of unit length; support and query are centred, each on its own mean,
+    and brought to unit length again. Then, with u the plan of ``min_u Σ u_qk ‖z_q − c_k‖² + 1/λ Σ u_qk ln u_qk`` whose
+    rows sum to 1 and whose columns sum to |Q|/K, centres move by ``c_k ← c_k + α (mean_k − c_k)``, mean_k over the
+    support of class k and the queries weighted by u_k.
+
+    A power needs features that are not negative, such as those behind a ReLU; negative values count as 0. The QR
+    reduction of the published code turns the features without changing a distance, and is left out. The plan is
+    found by Sinkhorn's scaling up to 1e-6, at most 1000 times. The settings are the published code's, for five classes;
+    comparisons with many classes take a step α of 0.008 to 0.02. That all classes have equally many queries is part of
+    the method: where only some classes are present it fails.
+    """
+
+    power: float = 0.5
+    sharpness: float = 10.0
+    step: float = 0.2
+    iterations: int = 20
 
     def __post_init__(self) -> None:
         check_positive(power=self.power, sharpness=self.sharpness)
         check_count(0, iterations=self.iterations)
         if not 0 < self.step <= 1:
             raise InputError(f"step: expected a number above 0, at most 1, got {self.step!r}")
-
-    def describe(self) -> dict[str, Any]:
-        return asdict(self)
 
     def predict(self, task: Task) -> Prediction:
         task = transformed(task, self.power)
@@ -79,24 +90,3 @@ def balanced(scores: Tensor) -> Tensor:
         scaled = plan / ratio
         plan = torch.where(going, scaled / scaled.sum(-1, keepdim=True), plan)
     return plan
-
-
-@register(
-    "pt-map",
-    reference="Y. Hu et al., Leveraging the feature distribution in transfer-based few-shot learning, ICANN 2021",
-)
-def pt_map(*, power: float = 0.5, sharpness: float = 10.0, step: float = 0.2, iterations: int = 20) -> PTMAP:
-    r"""PT-MAP: queries are transported to classes of equal size, and class centres follow.
-
-    Features become ``(max(z, 0) + 1e-6)^power``, of unit length; support and query are centred, each on its own mean, and
-    brought to unit length again. Then, with u the plan of ``min_u Σ u_qk ‖z_q − c_k‖² + 1/λ Σ u_qk ln u_qk`` whose rows sum to 1 and
-    whose columns sum to |Q|/K, centres move by ``c_k ← c_k + α (mean_k − c_k)``, mean_k over the support of class k and the queries
-    weighted by u_k.
-
-    A power needs features that are not negative, such as those behind a ReLU; negative values count as 0. The QR
-    reduction of the published code turns the features without changing a distance, and is left out. The plan is
-    found by Sinkhorn's scaling up to 1e-6, at most 1000 times. The settings are the published code's, for five classes;
-    comparisons with many classes take a step α of 0.008 to 0.02. That all classes have equally many queries is part of
-    the method: where only some classes are present it fails.
-    """
-    return PTMAP(power, float(sharpness), float(step), iterations)

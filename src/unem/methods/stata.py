@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor
@@ -12,12 +11,30 @@ from unem._checks import check_count, check_number
 from unem.core.task import Task
 from unem.methods._gaussian_mixture import VARIANCE_FLOOR, assign, log_gaussian, query_graph
 from unem.methods._image_text import ImageTextMethod, zero_shot_logits
-from unem.methods._registry import register
+from unem.methods._registry import register_method
 
 
+@register_method(
+    "stata",
+    reference="M. Zanella et al., Realistic test-time adaptation of vision-language models, CVPR 2025",
+    inputs="image+text",
+    needs_support=False,
+    grid={"anchor": (0.1, 1.0, 10.0)},
+)
 @dataclass(frozen=True)
 class StatA(ImageTextMethod):
-    """Block updates of assignments, and of Gaussians with an anchor at the texts."""
+    r"""StatA: diagonal Gaussians that stay near their class texts where few queries say otherwise; no support is used.
+
+    With ``ŷ = softmax(T_z cos)`` and anchors ``μ'_k = t_k``, ``Σ' = Σ_ik ŷ_ik (f_i − t_k)²/|Q|``, it minimises over z,
+    μ and Σ
+
+        ``−τ Σ z_i·ln p_i − ½ Σ w_ij z_i·z_j + Σ KL(z_i ‖ ŷ_i) + τα Σ_k KL(N(μ'_k, Σ') ‖ N(μ_k, Σ_k))``,
+
+    α = ``anchor``, τ = ``likelihood_weight`` (as published), by ``z_i ← softmax(τ ln p_i + Σ_j w_ij z_j + ln ŷ_i)``
+    and, with ``b_k = σ_k/(σ_k + α)``, ``σ_k = Σ_i z_ik``,
+
+        ``μ_k ← b_k mean_k + (1 − b_k) t_k``,   ``Σ_k ← b_k mean_k[(f − μ_k)²] + (1 − b_k)(Σ' + (t_k − μ_k)²)``.
+    """
 
     anchor: float = 1.0
     likelihood_weight: float = 0.02
@@ -25,7 +42,6 @@ class StatA(ImageTextMethod):
     iterations: int = 10
     assignment_steps: int = 5
     feature_scale: float = 100.0
-    name: ClassVar[str] = "stata"
 
     def __post_init__(self) -> None:
         check_number("anchor", self.anchor, lower=0.0, strict=True)
@@ -61,32 +77,3 @@ def _anchor_variance(query: Tensor, text: Tensor, z: Tensor) -> Float[Tensor, "t
     cross = ((z.mT @ query) * text).sum(1)
     spread = query.square().sum(1) - 2 * cross + (z.sum(1).unsqueeze(-1) * text.square()).sum(1)
     return (spread / query.shape[1]).clamp_min(VARIANCE_FLOOR).unsqueeze(1)
-
-
-@register(
-    "stata",
-    reference="M. Zanella et al., Realistic test-time adaptation of vision-language models, CVPR 2025",
-    inputs="image+text",
-)
-def stata(
-    *,
-    anchor: float = 1.0,
-    likelihood_weight: float = 0.02,
-    neighbours: int = 3,
-    iterations: int = 10,
-    assignment_steps: int = 5,
-    feature_scale: float = 100.0,
-) -> StatA:
-    r"""StatA: a mixture of diagonal Gaussians that stay near their class texts where few queries say otherwise; no support is used.
-
-    With ``ŷ = softmax(T_z cos)`` and anchors ``μ'_k = t_k``, ``Σ' = Σ_ik ŷ_ik (f_i − t_k)²/|Q|``, it minimises over z, μ and Σ
-
-        ``−τ Σ z_i·ln p_i − ½ Σ w_ij z_i·z_j + Σ KL(z_i ‖ ŷ_i) + τα Σ_k KL(N(μ'_k, Σ') ‖ N(μ_k, Σ_k))``,
-
-    α = ``anchor``, τ = ``likelihood_weight`` (as published), by ``z_i ← softmax(τ ln p_i + Σ_j w_ij z_j + ln ŷ_i)`` and, with ``b_k = σ_k/(σ_k + α)``, ``σ_k = Σ_i z_ik``,
-
-        ``μ_k ← b_k mean_k + (1 − b_k) t_k``,   ``Σ_k ← b_k mean_k[(f − μ_k)²] + (1 − b_k)(Σ' + (t_k − μ_k)²)``.
-    """
-    return StatA(
-        float(anchor), float(likelihood_weight), neighbours, iterations, assignment_steps, float(feature_scale)
-    )

@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from unem._checks import check_count, check_positive, check_weight
-from unem.core.task import Inputs, Prediction, Task
-from unem.methods._common import Adam, Settings, class_means, is_sample, one_hot, predicted, unit_length
-from unem.methods._registry import register
+from unem.core.task import Prediction, Task, predicted
+from unem.methods._common import Adam, Settings, class_means, is_sample, one_hot, unit_length
+from unem.methods._registry import register_method
 
 _REFERENCE = "M. Boudiaf et al., Transductive information maximization for few-shot learning, NeurIPS 2020"
 
 
-@dataclass(frozen=True)
 class InformationMaximization(Settings):
-    """Prototypes that explain the support and make the queries' labels informative; Shannon's entropy where α = 1."""
+    """What TIM, α-TIM and α-AM make small: they fit the support and make the queries' labels informative.
 
-    name: str
+    Its fields are written in each of them, as their defaults differ; Shannon's entropy where α = 1.
+    """
+
     cross_entropy: float
     marginal: float
     conditional: float
-    marginal_alpha: float
-    conditional_alpha: float
+    marginal_alpha: float = 1.0
+    conditional_alpha: float = 1.0
     temperature: float
     learning_rate: float
     iterations: int
-    inputs: ClassVar[Inputs] = "features"
 
     def __post_init__(self) -> None:
         check_count(1, iterations=self.iterations)
@@ -41,6 +40,22 @@ class InformationMaximization(Settings):
             learning_rate=self.learning_rate,
         )
         check_weight(cross_entropy=self.cross_entropy, marginal=self.marginal, conditional=self.conditional)
+
+    def value(
+        self,
+        support: Float[Tensor, "task sample class"],
+        query: Float[Tensor, "task query class"],
+        known: Float[Tensor, "task sample class"],
+    ) -> Float[Tensor, " task"]:
+        """The objective of each task, from log-probabilities and the support's labels as indicators."""
+        cross_entropy = -(known * support).sum((1, 2)) / known.sum((1, 2))
+        marginal = entropy(log_mean(query), self.marginal_alpha)
+        conditional = entropy(query, self.conditional_alpha).mean(1)
+        return self.cross_entropy * cross_entropy - self.marginal * marginal + self.conditional * conditional
+
+
+class PrototypeDescent(InformationMaximization):
+    """Prototypes by gradient descent on the objective."""
 
     def predict(self, task: Task) -> Prediction:
         unit_task = unit_length(task)
@@ -57,13 +72,9 @@ class InformationMaximization(Settings):
 
     def objective(self, task: Task, prototypes: Float[Tensor, "task class feature"]) -> Float[Tensor, " task"]:
         """What descent makes small, of each task."""
-        unit_task, known = unit_length(task), one_hot(task)
-        support = _log_softmax(unit_task.support, prototypes, self.temperature)
-        query = _log_softmax(unit_task.query, prototypes, self.temperature)
-        cross_entropy = -(known * support).sum((1, 2)) / known.sum((1, 2))
-        marginal = entropy(log_mean(query), self.marginal_alpha)
-        conditional = entropy(query, self.conditional_alpha).mean(1)
-        return self.cross_entropy * cross_entropy - self.marginal * marginal + self.conditional * conditional
+        unit_task = unit_length(task)
+        support, query = (_log_softmax(z, prototypes, self.temperature) for z in (unit_task.support, unit_task.query))
+        return self.value(support, query, one_hot(task))
 
     def _pull(
         self, log_prob: Float[Tensor, "task sample class"], known: Float[Tensor, "task support class"]
@@ -82,17 +93,51 @@ class InformationMaximization(Settings):
         return torch.cat([pull_support, pull_query], 1)
 
 
+@register_method("tim-gd", reference=_REFERENCE, grid={"marginal": (0.1, 0.3, 1.0)})
 @dataclass(frozen=True)
-class AlternatingDirections(Settings):
-    """TIM with auxiliary assignments q, whose updates are closed forms."""
+class TIMGD(PrototypeDescent):
+    r"""TIM by gradient descent: prototypes that fit the support and maximise information about the queries.
 
-    cross_entropy: float
-    marginal: float
-    conditional: float
-    temperature: float
-    iterations: int
-    name: ClassVar[str] = "tim-adm"
-    inputs: ClassVar[Inputs] = "features"
+    Features have unit length and ``p_nk ∝ exp(−τ/2 ‖z_n − w_k‖²)`` with τ = ``temperature``. Starting from the class
+    means, Adam minimises over w, with π_k the mean of p_nk over the queries,
+
+    ``cross_entropy · mean_S(−ln p_{n,y_n}) − marginal · (−Σ_k π_k ln π_k) + conditional · mean_Q(−Σ_k p_nk ln p_nk)``.
+
+    The settings are those of published comparisons with many classes, few of them present. The paper's, for five
+    classes with equally many queries, are the weights 0.1, 1 and 0.1 (``tim-adm`` has them) and 1000 iterations.
+    """
+
+    cross_entropy: float = 1.0
+    marginal: float = 0.3
+    conditional: float = 1.0
+    temperature: float = 15.0
+    learning_rate: float = 1e-4
+    iterations: int = 2000
+
+
+@register_method("tim-adm", reference=_REFERENCE, grid={"marginal": (0.1, 0.3, 1.0)})
+@dataclass(frozen=True)
+class TIMADM(Settings):
+    r"""TIM by alternating directions: auxiliary assignments q, then prototypes, each in closed form.
+
+    The objective of ``tim-gd`` with the entropies of q in place of those of p, and mean_Q KL(q‖p) added. With λ, μ, α
+    the weights of cross-entropy, marginal and conditional entropy, a = λ/\|S\|, b = (1+α)/\|Q\|, in turn:
+
+    ``q_nk ∝ p_nk^(1+α) / (Σ_m p_mk^(1+α))^(μ/(1+μ))``
+
+    ``w_k ← [a Σ_S (y_nk z_n + p_nk (w_k − z_n)) + b Σ_Q (q_nk z_n + p_nk (w_k − z_n))] / [a Σ_S y_nk + b Σ_Q q_nk]``
+
+    As in the paper (where μ = 1), the first neglects how the normaliser of q_n enters the class proportions. The
+    settings are the paper's, for five classes with equally many queries: the marginal weighs ten times the
+    cross-entropy and makes classes of one size. Where few of many classes are present it fails, as ``tim-gd`` does with
+    these weights: 8 % and 7 % on Tiny-ImageNet, 5 of 60 classes present, where class means reach 31 %.
+    """
+
+    cross_entropy: float = 0.1
+    marginal: float = 1.0
+    conditional: float = 0.1
+    temperature: float = 15.0
+    iterations: int = 150
 
     def __post_init__(self) -> None:
         check_count(1, iterations=self.iterations)
@@ -139,54 +184,3 @@ def _log(log_prob: Tensor, alpha: float) -> Tensor:
 def entropy(log_prob: Tensor, alpha: float) -> Tensor:
     """Tsallis' entropy (1 − Σ p^α)/(α−1) = −Σ p ln_α p, Shannon's when α = 1."""
     return -(log_prob.exp() * _log(log_prob, alpha)).sum(-1)
-
-
-@register("tim-gd", reference=_REFERENCE)
-def tim_gd(
-    *,
-    cross_entropy: float = 1.0,
-    marginal: float = 0.3,
-    conditional: float = 1.0,
-    temperature: float = 15.0,
-    learning_rate: float = 1e-4,
-    iterations: int = 2000,
-) -> InformationMaximization:
-    r"""TIM by gradient descent: prototypes that fit the support and maximise information about the queries.
-
-    Features have unit length and ``p_nk ∝ exp(−τ/2 ‖z_n − w_k‖²)`` with τ = ``temperature``. Starting from the class means,
-    Adam minimises over w, with π_k the mean of p_nk over the queries,
-
-    ``cross_entropy · mean_S(−ln p_{n,y_n}) − marginal · (−Σ_k π_k ln π_k) + conditional · mean_Q(−Σ_k p_nk ln p_nk)``.
-
-    The settings are those of published comparisons with many classes, few of them present. The paper's, for five classes
-    with equally many queries, are the weights 0.1, 1 and 0.1 (``tim-adm`` has them) and 1000 iterations.
-    """
-    return InformationMaximization(
-        "tim-gd", cross_entropy, marginal, conditional, 1.0, 1.0, temperature, learning_rate, iterations
-    )
-
-
-@register("tim-adm", reference=_REFERENCE)
-def tim_adm(
-    *,
-    cross_entropy: float = 0.1,
-    marginal: float = 1.0,
-    conditional: float = 0.1,
-    temperature: float = 15.0,
-    iterations: int = 150,
-) -> AlternatingDirections:
-    r"""TIM by alternating directions: auxiliary assignments q, then prototypes, each in closed form.
-
-    The objective of ``tim-gd`` with the entropies of q in place of those of p, and mean_Q KL(q‖p) added. With λ, μ, α the
-    weights of cross-entropy, marginal and conditional entropy, a = λ/\|S\|, b = (1+α)/\|Q\|, in turn:
-
-    ``q_nk ∝ p_nk^(1+α) / (Σ_m p_mk^(1+α))^(μ/(1+μ))``
-
-    ``w_k ← [a Σ_S (y_nk z_n + p_nk (w_k − z_n)) + b Σ_Q (q_nk z_n + p_nk (w_k − z_n))] / [a Σ_S y_nk + b Σ_Q q_nk]``
-
-    As in the paper (where μ = 1), the first neglects how the normaliser of q_n enters the class proportions. The settings are
-    the paper's, for five classes with equally many queries: the marginal weighs ten times the cross-entropy and makes classes
-    of one size. Where few of many classes are present it fails, as ``tim-gd`` does with these weights: 8 % and 7 % on
-    Tiny-ImageNet, 5 of 60 classes present, where class means reach 31 %.
-    """
-    return AlternatingDirections(cross_entropy, marginal, conditional, temperature, iterations)

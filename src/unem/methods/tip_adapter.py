@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -14,21 +13,34 @@ from unem._checks import check_count, check_number
 from unem.core.task import Task
 from unem.methods._common import one_hot
 from unem.methods._image_text import ImageTextMethod, real_support, zero_shot_logits
-from unem.methods._registry import register
+from unem.methods._registry import register_method
 
 _REFERENCE = "R. Zhang et al., Tip-Adapter: Training-free adaption of CLIP for few-shot classification, ECCV 2022"
 EPSILON = 1e-4  # of AdamW, as published: gradients of well-classified samples are tiny, and must not be blown up
 WEIGHT_DECAY = 0.01  # AdamW's own
 
 
+@register_method(
+    "tip-adapter",
+    reference=_REFERENCE,
+    inputs="image+text",
+    transductive=False,
+    grid={"residual_ratio": (0.5, 1.0, 3.0, 10.0), "sharpness": (1.0, 5.5, 10.0)},
+)
 @dataclass(frozen=True)
 class TipAdapter(ImageTextMethod):
-    """The cache model with the support as keys."""
+    r"""Tip-Adapter: similarities to the support, kept as a cache, added to those to the class texts.
+
+    With support F, its labels L as indicators and class texts W (all embeddings have unit norm)
+
+        ``logits = T_z f Wᵀ + α exp(−β (1 − f Fᵀ)) L``,   α = ``residual_ratio``, β = ``sharpness``.
+
+    The paper tunes α and β on validation images; here they are settings. α = 0 is zero-shot classification.
+    """
 
     residual_ratio: float = 1.0
     sharpness: float = 5.5
     feature_scale: float = 100.0
-    name: ClassVar[str] = "tip-adapter"
 
     def __post_init__(self) -> None:
         check_number("residual_ratio", self.residual_ratio, lower=0.0)
@@ -48,13 +60,28 @@ class TipAdapter(ImageTextMethod):
         return torch.exp((self.sharpness * (images @ keys.mT - 1)).clamp_max(largest))
 
 
+@register_method(
+    "tip-adapter-f",
+    reference=_REFERENCE,
+    inputs="image+text",
+    transductive=False,
+    grid={"residual_ratio": (1.0, 3.0), "learning_rate": (1e-3, 1e-2)},
+)
 @dataclass(frozen=True)
 class TipAdapterF(TipAdapter):
-    """The cache model with keys that are learned on the support."""
+    r"""Tip-Adapter-F: Tip-Adapter whose keys are fine-tuned on the support.
 
+    Minimises the support's cross-entropy over the keys F of the cache, which start as the support, by ``iterations``
+    steps of AdamW with a cosine-annealed rate. The paper's 20 epochs in batches of 256 augmented images are 20 steps
+    where the support has at most 256 images; features of augmented images are not at hand, so every step sees the whole
+    support as it is.
+    """
+
+    residual_ratio: float = 1.0
+    sharpness: float = 5.5
+    feature_scale: float = 100.0
     iterations: int = 20
     learning_rate: float = 1e-3
-    name: ClassVar[str] = "tip-adapter-f"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -84,34 +111,3 @@ class TipAdapterF(TipAdapter):
         residual = (text_logits + self.residual_ratio * (affinity @ labels)).softmax(-1) * real - labels
         slope = self.residual_ratio * self.sharpness * affinity * (residual @ labels.mT)
         return slope.mT @ support / real.sum(1, keepdim=True)
-
-
-@register("tip-adapter", reference=_REFERENCE, inputs="image+text", transductive=False)
-def tip_adapter(*, residual_ratio: float = 1.0, sharpness: float = 5.5, feature_scale: float = 100.0) -> TipAdapter:
-    r"""Tip-Adapter: similarities to the support, kept as a cache, added to those to the class texts.
-
-    With support F, its labels L as indicators and class texts W (all embeddings have unit norm)
-
-        ``logits = T_z f Wᵀ + α exp(−β (1 − f Fᵀ)) L``,   α = ``residual_ratio``, β = ``sharpness``.
-
-    The paper tunes α and β on validation images; here they are settings. α = 0 is zero-shot classification.
-    """
-    return TipAdapter(float(residual_ratio), float(sharpness), float(feature_scale))
-
-
-@register("tip-adapter-f", reference=_REFERENCE, inputs="image+text", transductive=False)
-def tip_adapter_f(
-    *,
-    residual_ratio: float = 1.0,
-    sharpness: float = 5.5,
-    feature_scale: float = 100.0,
-    iterations: int = 20,
-    learning_rate: float = 1e-3,
-) -> TipAdapterF:
-    r"""Tip-Adapter-F: Tip-Adapter whose keys are fine-tuned on the support.
-
-    Minimises the support's cross-entropy over the keys F of the cache, which start as the support, by ``iterations`` steps of AdamW
-    with a cosine-annealed rate. The paper's 20 epochs in batches of 256 augmented images are 20 steps where the support has at
-    most 256 images; features of augmented images are not at hand, so every step sees the whole support as it is.
-    """
-    return TipAdapterF(float(residual_ratio), float(sharpness), float(feature_scale), iterations, float(learning_rate))

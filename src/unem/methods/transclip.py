@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor
@@ -14,12 +13,33 @@ from unem.methods._common import one_hot
 from unem.methods._gaussian_mixture import VARIANCE_FLOOR, assign, log_gaussian, query_graph
 from unem.methods._graphs import largest
 from unem.methods._image_text import ImageTextMethod, real_support, zero_shot_logits
-from unem.methods._registry import register
+from unem.methods._registry import register_method
 
 
+@register_method(
+    "transclip",
+    reference="M. Zanella et al., Boosting vision-language models with transduction, NeurIPS 2024",
+    inputs="image+text",
+    grid={"text_weight": (0.5, 1.0), "neighbours": (3, 10)},
+)
 @dataclass(frozen=True)
 class TransCLIP(ImageTextMethod):
-    """Block updates of assignments, means and the shared diagonal covariance."""
+    r"""TransCLIP: Gaussians with one diagonal covariance, a neighbour graph, and a KL term to the text predictions.
+
+    With ``ŷ = softmax(T_z cos)`` and affinities ``w_ij = max(0, f_i·f_j)`` to the nearest images, as a mean over them,
+    it minimises
+
+        ``−τ Σ_Q z_i·ln p_i − τγ(|Q|/|S|) Σ_S y_i·ln p_i − ½ Σ_QQ w_ij z_i·z_j − Σ_QS w_ij z_i·y_j``
+        ``+ Σ_Q z_i·(ln z_i − λ ln ŷ_i)``
+
+    over z, μ and Σ, with λ = ``text_weight``, γ = ``support_weight``, τ = ``likelihood_weight``, by the block updates
+
+        ``z_i ← softmax(τ ln p_i + Σ_j w_ij z_j + λ ln ŷ_i)``  (``assignment_steps`` times),
+        ``μ_k, Σ ←`` weighted means and variances, support images weighing γ/\|S\| and queries 1/\|Q\|.
+
+    Start: class means of the support, Σ = I/d, z = ŷ. τ = 1/50 is the published weight: densities in hundreds of
+    dimensions would drown the texts. The paper chooses γ on validation images, here 0.1, 0.5, 1 or 10.
+    """
 
     text_weight: float = 0.5
     support_weight: float = 1.0
@@ -28,7 +48,6 @@ class TransCLIP(ImageTextMethod):
     iterations: int = 10
     assignment_steps: int = 5
     feature_scale: float = 100.0
-    name: ClassVar[str] = "transclip"
 
     def __post_init__(self) -> None:
         check_number("text_weight", self.text_weight, lower=0.0)
@@ -65,43 +84,3 @@ class TransCLIP(ImageTextMethod):
         squares = (y.sum(-1, keepdim=True) * support.square()).sum(1) + task.query.square().mean(1)
         spread = squares - (mass * means.square()).sum(1)
         return means, (spread / (1 + self.support_weight)).clamp_min(VARIANCE_FLOOR).unsqueeze(1)
-
-
-@register(
-    "transclip",
-    reference="M. Zanella et al., Boosting vision-language models with transduction, NeurIPS 2024",
-    inputs="image+text",
-)
-def transclip(
-    *,
-    text_weight: float = 0.5,
-    support_weight: float = 1.0,
-    likelihood_weight: float = 0.02,
-    neighbours: int = 3,
-    iterations: int = 10,
-    assignment_steps: int = 5,
-    feature_scale: float = 100.0,
-) -> TransCLIP:
-    r"""TransCLIP: a mixture of Gaussians with one diagonal covariance, a neighbour graph, and a KL term to the text predictions.
-
-    With ``ŷ = softmax(T_z cos)`` and affinities ``w_ij = max(0, f_i·f_j)`` to the nearest images, as a mean over them, it minimises
-
-        ``−τ Σ_Q z_i·ln p_i − τγ(|Q|/|S|) Σ_S y_i·ln p_i − ½ Σ_QQ w_ij z_i·z_j − Σ_QS w_ij z_i·y_j + Σ_Q z_i·(ln z_i − λ ln ŷ_i)``
-
-    over z, μ and Σ, with λ = ``text_weight``, γ = ``support_weight``, τ = ``likelihood_weight``, by the block updates
-
-        ``z_i ← softmax(τ ln p_i + Σ_j w_ij z_j + λ ln ŷ_i)``  (``assignment_steps`` times),
-        ``μ_k, Σ ←`` weighted means and variances, support images weighing γ/\|S\| and queries 1/\|Q\|.
-
-    Start: class means of the support, Σ = I/d, z = ŷ. τ = 1/50 is the published weight: densities in hundreds of dimensions would drown
-    the texts. The paper chooses γ on validation images, here 0.1, 0.5, 1 or 10.
-    """
-    return TransCLIP(
-        float(text_weight),
-        float(support_weight),
-        float(likelihood_weight),
-        neighbours,
-        iterations,
-        assignment_steps,
-        float(feature_scale),
-    )

@@ -44,13 +44,13 @@ class LearnedMethod(LayeredMethod):
 @register_method("unem-gaussian", reference=_REFERENCE, law=Gaussian(), recipe=SCHEDULE)
 @dataclass(frozen=True)
 class UNEMGaussian(LearnedMethod):
-    r"""UNEM-Gaussian: generalized EM for unit Gaussians; λ, T of each layer and T_z learned on validation tasks."""
+    r"""UNEM-Gaussian: generalized EM for unit Gaussians; λ and T of each layer and T_z are learned."""
 
 
 @register_method("unem-dirichlet", reference=_REFERENCE, law=Dirichlet(), recipe=SCHEDULE)
 @dataclass(frozen=True)
 class UNEMDirichlet(LearnedMethod):
-    r"""UNEM-Dirichlet: generalized EM for a Dirichlet mixture; λ, T of each layer and T_z learned on validation tasks."""
+    r"""UNEM-Dirichlet: generalized EM for a Dirichlet mixture; λ and T of each layer and T_z are learned."""
 
     solver: Literal["exact", "mm"] = "exact"
 

@@ -60,7 +60,7 @@ _JOINT = Directions(views=("unit",), neighbours=0, text=True)
 @register_method("unem-joint", reference=_REFERENCE, law=_JOINT, recipe=FAMILY)
 @dataclass(frozen=True)
 class UNEMJoint(FamilyMethod):
-    r"""UNEM-joint: a Gaussian law on the image features and the class texts together, for any number of effective classes."""
+    r"""UNEM-joint: a Gaussian law on image features and class texts jointly, for any number of effective classes."""
 
     shipped: ClassVar[str] = "unem-joint/clip"
 

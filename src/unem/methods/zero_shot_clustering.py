@@ -75,7 +75,8 @@ class ZeroShotEMGaussian(_Clustering):
 class ZeroShotEMGaussianDiagonal(ZeroShotEMGaussian):
     r"""EM for Gaussians with diagonal covariances on z = softmax(T_z cos), started from u = z; no support is used.
 
-    As ``zero-shot-em-gaussian``, with a variance of each class and coordinate, ``Σ_n u_nk (z_n − θ_k)² / Σ_n u_nk``, not below a floor.
+    As ``zero-shot-em-gaussian``, with a variance of each class and coordinate, ``Σ_n u_nk (z_n − θ_k)² / Σ_n u_nk``,
+    not below a floor.
     """
 
     variance_floor: float = 1e-3
@@ -90,14 +91,18 @@ class ZeroShotEMGaussianDiagonal(ZeroShotEMGaussian):
 class ZeroShotEMDirichlet(BalanceRule):
     r"""EM-Dirichlet without support: EM for a Dirichlet mixture on z = softmax(T_z cos), started from u = z.
 
-    ``α_k ← argmax Σ_n u_nk ln p(z_n | α_k)``,  ``u_n ← softmax_k(ln p(z_n | α_k) + β ln π_k)``, ``β = ⌊K/K_eff⌋`` unless it is given.
+    ``α_k ← argmax Σ_n u_nk ln p(z_n | α_k)``,  ``u_n ← softmax_k(ln p(z_n | α_k) + β ln π_k)``, ``β = ⌊K/K_eff⌋``
+    unless it is given.
     """
 
 
 @register_method("zero-shot-hard-em-dirichlet", reference=_REFERENCE, law=DirichletOfQueries(), needs_support=False)
 @dataclass(frozen=True)
 class ZeroShotHardEMDirichlet(BalanceRule):
-    r"""Hard EM-Dirichlet without support: ``zero-shot-em-dirichlet`` with hard assignments. An empty class keeps its α."""
+    r"""Hard EM-Dirichlet without support: ``zero-shot-em-dirichlet`` with hard assignments.
+
+    An empty class keeps its α.
+    """
 
     iterations: int = 10
     temperature: ClassVar[float] = 0.0

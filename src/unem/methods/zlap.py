@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -14,18 +13,34 @@ from unem.core.task import Task
 from unem.methods._common import one_hot
 from unem.methods._graphs import largest
 from unem.methods._image_text import ImageTextMethod, real_support
-from unem.methods._registry import register
+from unem.methods._registry import register_method
 
 
+@register_method(
+    "zlap",
+    reference="V. Stojnić et al., Label propagation for zero-shot classification with vision-language models, "
+    "CVPR 2024",
+    inputs="image+text",
+    grid={"damping": (0.1, 0.3, 0.6), "use_support": (False, True)},
+)
 @dataclass(frozen=True)
 class ZLaP(ImageTextMethod):
-    """Propagation of the texts' labels over their graph with the images."""
+    r"""ZLaP: labels propagate from the class texts to the images over a graph of both; support only if asked for.
+
+    Each image is joined to its nearest images and, separately, to its nearest texts (across modalities similarities are
+    lower and must not compete), with weights ``max(0, cos)^γ``, γ = ``power``. With ``S = D^{-½} W D^{-½}`` and Y the
+    texts' labels
+
+        ``Z = (I − α S)⁻¹ Y``,   α = ``damping``,
+
+    and each query's row of Z, divided by its sum, is the prediction. ``use_support`` adds the support as labelled
+    images.
+    """
 
     neighbours: int = 5
     power: float = 5.0
     damping: float = 0.3
     use_support: bool = False
-    name: ClassVar[str] = "zlap"
 
     def __post_init__(self) -> None:
         check_count(1, neighbours=self.neighbours)
@@ -58,21 +73,3 @@ class ZLaP(ImageTextMethod):
         normalised = scale.unsqueeze(-1) * graph * scale.unsqueeze(1)
         system = torch.eye(graph.shape[-1], dtype=graph.dtype, device=graph.device) - self.damping * normalised
         return torch.cholesky_solve(seeds, torch.linalg.cholesky_ex(system).L)
-
-
-@register(
-    "zlap",
-    reference="V. Stojnić et al., Label propagation for zero-shot classification with vision-language models, CVPR 2024",
-    inputs="image+text",
-)
-def zlap(*, neighbours: int = 5, power: float = 5.0, damping: float = 0.3, use_support: bool = False) -> ZLaP:
-    r"""ZLaP: labels propagate from the class texts to the images over a graph of both; no support unless it is asked for.
-
-    Each image is joined to its nearest images and, separately, to its nearest texts (across modalities similarities are lower and must
-    not compete), with weights ``max(0, cos)^γ``, γ = ``power``. With ``S = D^{-½} W D^{-½}`` and Y the texts' labels
-
-        ``Z = (I − α S)⁻¹ Y``,   α = ``damping``,
-
-    and each query's row of Z, divided by its sum, is the prediction. ``use_support`` adds the support as labelled images.
-    """
-    return ZLaP(neighbours, float(power), float(damping), use_support)
