@@ -6,8 +6,17 @@ import pytest
 import torch
 
 import unem.core.memory
-from unem import GraphedMethod, InputError, Prediction, Task
-from unem.core.memory import SHARERS, PeakMemory, gpu_sharers, images_per_batch, in_parts, parts_of, tasks_per_batch
+from unem import InputError, Prediction, Task
+from unem.core.memory import (
+    SHARERS,
+    GraphedMethod,
+    PeakMemory,
+    gpu_sharers,
+    images_per_batch,
+    in_parts,
+    parts_of,
+    tasks_per_batch,
+)
 
 
 def test_batches_shrink_with_the_problem_and_never_vanish():

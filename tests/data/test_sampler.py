@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 import unem.data.sampler
 from helpers.reference import drawn_task
-from unem import InputError, Protocol, Sampler
+from unem import InputError, Protocol
+from unem.data import Sampler
 
 
 def pool(sizes):

@@ -8,6 +8,7 @@ it fits; :mod:`unem.core.numerics` is mathematics without few-shot learning.
 from unem.core.em import Trace, gem, iterate
 from unem.core.laws import Directions, Dirichlet, Gaussian, Law, law_by_name
 from unem.core.memory import (
+    SHARERS,
     Graph,
     GraphedMethod,
     PeakMemory,
@@ -23,6 +24,7 @@ from unem.core.task import PADDING, Inputs, Prediction, Task, as_floating, check
 
 __all__ = [
     "PADDING",
+    "SHARERS",
     "Directions",
     "Dirichlet",
     "Gaussian",
