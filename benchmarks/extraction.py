@@ -22,8 +22,7 @@ import torch
 from unem.core.memory import images_per_batch
 from unem.vision.backbones import create
 from unem.vision.datasets import images_of
-from unem.vision.extraction import extract
-from unem.vision.extraction.pipeline import cores, decoded
+from unem.vision.extraction import cores, decoded, extract
 
 
 def timed(action: Callable[[], Any]) -> tuple[float, float]:

@@ -41,7 +41,7 @@ from unem.inference.label import AT_ONCE
 from unem.inference.result import NONE, folder_names
 from unem.report import contact_sheet
 from unem.vision.backbones import Backbone, Preprocessing, create
-from unem.vision.extraction.extract import Failure
+from unem.vision.extraction import Failure
 from unem.vision.images import ImageList
 
 COLOURS = {"leaf": (30, 160, 40), "sky": (60, 110, 220), "rust": (190, 70, 30)}

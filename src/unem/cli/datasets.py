@@ -11,11 +11,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from unem.cli.common import AsJson, Quiet, app, command, emit_json, err, out, progress_bars
-from unem.vision.datasets.catalogue import Dataset, dataset, list_datasets
-from unem.vision.datasets.checks import CheckReport
-from unem.vision.datasets.checks import check as check_folder
-from unem.vision.datasets.hub import export as export_folder
-from unem.vision.datasets.hub import get as get_dataset
+from unem.vision.datasets import CheckReport, Dataset, dataset, list_datasets
+from unem.vision.datasets import check as check_folder
+from unem.vision.datasets import export as export_folder
+from unem.vision.datasets import get as get_dataset
 
 __all__: list[str] = []
 

@@ -15,10 +15,8 @@ from rich.table import Table
 from unem._io import check_writable, write_aside
 from unem.cli.common import AsJson, Device, Quiet, app, check_device, command, emit_json, err, out, progress_bars
 from unem.errors import InputError
-from unem.vision.backbones.base import Backbone
-from unem.vision.extraction import Extraction, Failure, Progress, extract
-from unem.vision.extraction.extract import SHARD, ShardEngine
-from unem.vision.extraction.texts import check_prompts
+from unem.vision.backbones import Backbone
+from unem.vision.extraction import SHARD, Extraction, Failure, Progress, ShardEngine, check_prompts, extract
 
 __all__: list[str] = []
 
@@ -170,7 +168,7 @@ def _ray_engine(
 ) -> ShardEngine:
     if name != "ray":
         raise InputError(f"--engine: expected local or ray, got {name!r}")
-    from unem.vision.extraction.ray import RayShards
+    from unem.vision.extraction import RayShards
 
     return RayShards(
         backbone, precision=precision, batch_size=batch_size, address=address, workers=workers, device=device

@@ -29,8 +29,7 @@ from unem.cli.common import (
 from unem.cli.images import BackboneName, Precision
 from unem.errors import InputError
 from unem.evaluation.calibration import Calibration
-from unem.vision.extraction import Failure, Progress
-from unem.vision.extraction.texts import check_prompts
+from unem.vision.extraction import Failure, Progress, check_prompts
 
 if TYPE_CHECKING:
     from unem.inference import Labelling

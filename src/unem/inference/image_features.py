@@ -20,9 +20,9 @@ from torch import Tensor
 
 from unem._io import write_aside
 from unem.errors import InputError
-from unem.vision.backbones.base import Backbone
-from unem.vision.extraction.extract import Failure, Progress, extract
-from unem.vision.images.listing import ImageList
+from unem.vision.backbones import Backbone
+from unem.vision.extraction import Failure, Progress, extract
+from unem.vision.images import ImageList
 
 __all__ = ["FeatureCache", "ImageFeatures", "default_cache", "image_features"]
 

@@ -16,11 +16,10 @@ from unem.errors import InputError
 from unem.inference.image_features import ImageFeatures, image_features
 from unem.inference.label import label_features
 from unem.inference.result import Labelling
-from unem.vision.backbones.base import Backbone
+from unem.vision.backbones import Backbone
 from unem.vision.datasets import images_of
-from unem.vision.extraction.extract import Failure, Progress
-from unem.vision.extraction.texts import DEFAULT_PROMPTS, text_features
-from unem.vision.images.listing import UNLABELLED, ImageList, image_files
+from unem.vision.extraction import DEFAULT_PROMPTS, Failure, Progress, text_features
+from unem.vision.images import UNLABELLED, ImageList, image_files
 
 __all__ = ["label_images", "query_images", "read_classes", "repeated", "support_images"]
 

@@ -22,8 +22,8 @@ from unem._extras import require
 from unem._io import to_json, write_aside
 from unem.errors import InputError
 from unem.inference.label import Answer
-from unem.vision.extraction.extract import Failure
-from unem.vision.images.listing import ImageList
+from unem.vision.extraction import Failure
+from unem.vision.images import ImageList
 
 __all__ = ["DOUBTFUL", "Labelling", "Row"]
 

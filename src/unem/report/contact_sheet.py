@@ -16,8 +16,8 @@ from unem.inference.result import DOUBTFUL, Labelling, readable
 from unem.methods import method_info
 from unem.report.style import COLOURS
 from unem.report.templates import template
-from unem.vision.extraction.pipeline import cores
-from unem.vision.images.decode import ImageError, open_image
+from unem.vision.extraction import cores
+from unem.vision.images import ImageError, open_image
 
 __all__ = ["LIMIT", "render", "write"]
 
@@ -43,7 +43,7 @@ def render(
     title: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> str:
-    """The page as HTML that needs no other file: thumbnails, labels, bars, and a choice of one class or of the doubtful ones.
+    """The page as HTML that needs no other file: thumbnails, labels, bars, and a choice of class or of the doubtful.
 
     Args:
         limit: the least sure images, this many; the page says so.

@@ -37,7 +37,7 @@ class Models:
 
     def features(self, name: str, contents: Sequence[bytes], tell: Tell = silent) -> tuple[Tensor, list[str | None]]:
         """Features of images, and for each what is wrong with it, or None."""
-        from unem.vision.extraction.pipeline import cores, encode_shards
+        from unem.vision.extraction import cores, encode_shards
 
         with self._lock:
             backbone, done = self._get(name), 0
@@ -54,7 +54,7 @@ class Models:
 
     def texts(self, name: str, class_names: Sequence[str]) -> Tensor | None:
         """Features of the classes' names, if the backbone knows texts."""
-        from unem.vision.extraction.texts import DEFAULT_PROMPTS, text_features
+        from unem.vision.extraction import DEFAULT_PROMPTS, text_features
 
         with self._lock:
             backbone = self._get(name)

@@ -13,7 +13,7 @@ import gradio as gr
 import torch
 
 from unem.errors import InputError
-from unem.vision.images.listing import ENDINGS
+from unem.vision.images import ENDINGS
 from unem.web import views
 from unem.web.downloads import csv_of
 from unem.web.models import Models, methods_for
@@ -32,22 +32,26 @@ ORDERS: list[tuple[str, Order]] = [
     ("by name", "name"),
 ]
 HEAD = """<header class="u-head"><h1>Label a batch of images from a few examples</h1>
-<p>Give a few labelled images of each class and a batch of others. The batch is labelled <em>together</em>, so that its images
-also learn from each other. Nothing is sent on, and nothing is kept.</p></header>"""
+<p>Give a few labelled images of each class and a batch of others. The batch is labelled <em>together</em>, so that its
+images also learn from each other. Nothing is sent on, and nothing is kept.</p></header>"""
 WELCOME = """<div class="u-welcome"><h2>Nothing labelled yet</h2>
-<p>Try an example, or use your own images:</p><ol><li>Examples: a zip or folders, one folder for each class (<code>cat/1.jpg</code>, <code>dog/1.jpg</code> …).
-One to five images of a class are enough.</li><li>Images to label: a zip, a folder or files.</li><li>Press “Label the images”, look at the doubtful ones first,
+<p>Try an example, or use your own images:</p><ol><li>Examples: a zip or folders, one folder for each class
+(<code>cat/1.jpg</code>, <code>dog/1.jpg</code> …). One to five images of a class are enough.</li>
+<li>Images to label: a zip, a folder or files.</li><li>Press “Label the images”, look at the doubtful ones first,
 correct some, and label again.</li></ol></div>"""
 DROP = """<div class="u-drop" role="group" aria-label="${props.title}"><p>${props.hint}</p><div class="u-buttons">
-<button type="button" data-open="u-files">Choose files</button><button type="button" data-open="u-folder">Choose a folder</button>
+<button type="button" data-open="u-files">Choose files</button>
+<button type="button" data-open="u-folder">Choose a folder</button>
 <button type="button" class="u-quiet" data-clear="yes">Remove all</button></div>
-<input class="u-files" type="file" multiple tabindex="-1" aria-label="${props.title}: files"><input class="u-folder" type="file" webkitdirectory tabindex="-1" aria-label="${props.title}: folder">
+<input class="u-files" type="file" multiple tabindex="-1" aria-label="${props.title}: files">
+<input class="u-folder" type="file" webkitdirectory tabindex="-1" aria-label="${props.title}: folder">
 <progress max="1" value="0" hidden aria-label="Sending"></progress><p class="u-status" role="alert"></p></div>"""
 SAVE = """(text) => { const link = document.createElement("a");
 link.href = URL.createObjectURL(new Blob([text], {type: "text/csv"})); link.download = "unem-labels.csv"; link.click();
 setTimeout(() => URL.revokeObjectURL(link.href), 10000); }"""
 
-GO_THERE = """() => { if (window.innerWidth < 760) setTimeout(() => document.querySelector("#results").scrollIntoView({behavior: "smooth"}), 100); }"""
+GO_THERE = """() => { if (window.innerWidth < 760)
+setTimeout(() => document.querySelector("#results").scrollIntoView({behavior: "smooth"}), 100); }"""
 
 
 def style() -> str:
@@ -87,7 +91,7 @@ def _in_sentences(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def build(sessions: Sessions, models: Models, *, text: bool = False) -> gr.Blocks:
-    """The page for some visitors and models; ``text``: whether a model knows texts, so that methods for those are offered."""
+    """The page for some visitors and models; with ``text``, methods for models that know texts are offered."""
     page = gr.Blocks(title="unem", analytics_enabled=False, fill_width=False)
     with page:
         _Page(page, sessions, models, text)
@@ -108,7 +112,7 @@ class _Page:
                 self._results()
         self._connect(page)
 
-    # -- components -------------------------------------------------------------------------------------------------------
+    # -- components ----------------------------------------------------------------------------------------------------
 
     def _inputs(self, text: bool) -> None:
         with gr.Row():
@@ -177,7 +181,7 @@ class _Page:
         self.again = gr.Button("Label again", variant="primary", visible=False, elem_id="again")
         self.gallery = gr.HTML(js_on_load=_script("gallery"), elem_id="gallery")
 
-    # -- what happens -----------------------------------------------------------------------------------------------------
+    # -- what happens --------------------------------------------------------------------------------------------------
 
     def _connect(self, page: gr.Blocks) -> None:
         how = [self.token, self.method, self.backbone]
@@ -288,7 +292,7 @@ class _Page:
             raise InputError("Nothing is labelled yet.")
         return csv_of(outcome)
 
-    # -- what is shown ----------------------------------------------------------------------------------------------------
+    # -- what is shown -------------------------------------------------------------------------------------------------
 
     def _sent(self, side: str) -> gr.HTML:
         return self.support_sent if side == "support" else self.query_sent

@@ -1,6 +1,7 @@
 """What visitors send: names and bytes, never paths. Everything that is refused here is refused with a sentence.
 
-Nothing is written to disk: archives are read in memory, member by member, and within limits that are checked before anything is unpacked.
+Nothing is written to disk: archives are read in memory, member by member, and within limits that are checked before
+anything is unpacked.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from unem.data import FeatureSet
 from unem.errors import InputError
-from unem.vision.images.listing import ENDINGS
+from unem.vision.images import ENDINGS
 
 __all__ = ["FEATURE_ENDINGS", "Limits", "Received", "class_folders", "read_features", "received", "safe_name", "unpack"]
 
@@ -128,7 +129,7 @@ def shown(name: str) -> str:
     return plain if len(plain) <= 80 else f"{plain[:40]}…{plain[-30:]}"
 
 
-# -- archives -----------------------------------------------------------------------------------------------------------------
+# -- archives ----------------------------------------------------------------------------------------------------------
 
 
 def unpack(name: str, content: bytes, limits: Limits) -> list[Received]:
@@ -146,7 +147,8 @@ def unpack(name: str, content: bytes, limits: Limits) -> list[Received]:
         total = sum(m.file_size for _, m in images)
         if total > limits.unpacked:
             raise InputError(
-                f"{name}: would unpack to {total / MB:.0f} MB, more than the {limits.unpacked / MB:.0f} MB that are allowed"
+                f"{name}: would unpack to {total / MB:.0f} MB, "
+                f"more than the {limits.unpacked / MB:.0f} MB that are allowed"
             )
         return [Received(safe, _read(name, archive, m)) for safe, m in images]
 
@@ -210,7 +212,7 @@ def _first_line(error: BaseException) -> str:
     return (str(error) or type(error).__name__).splitlines()[0][:100]
 
 
-# -- what names say -----------------------------------------------------------------------------------------------------------
+# -- what names say ----------------------------------------------------------------------------------------------------
 
 
 def class_folders(names: Sequence[str]) -> list[str | None]:
@@ -240,11 +242,11 @@ def _shared(folders: Iterable[Sequence[str]]) -> int:
     return count
 
 
-# -- feature files ------------------------------------------------------------------------------------------------------------
+# -- feature files -----------------------------------------------------------------------------------------------------
 
 
 def read_features(file: Received, limits: Limits) -> FeatureSet:
-    """A feature file. The library reads files, so it becomes one for that moment, under a name of ours in a folder of its own."""
+    """A feature file. The library reads files, so it becomes one for that moment, in a folder of its own."""
     ending = PurePosixPath(file.name.lower()).suffix
     if ending == ".npz":
         _check_arrays(shown(file.name), file.content, limits)
@@ -265,7 +267,8 @@ def _check_arrays(name: str, content: bytes, limits: Limits) -> None:
         total = sum(member.file_size for member in archive.infolist())
         if total > limits.unpacked:
             raise InputError(
-                f"{name}: would unpack to {total / MB:.0f} MB, more than the {limits.unpacked / MB:.0f} MB that are allowed"
+                f"{name}: would unpack to {total / MB:.0f} MB, "
+                f"more than the {limits.unpacked / MB:.0f} MB that are allowed"
             )
 
 

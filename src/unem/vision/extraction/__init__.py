@@ -1,6 +1,28 @@
-"""Features of many image files: decoded in parallel, kept shard by shard, resumable."""
+"""Features of many image files: decoded in parallel, kept shard by shard, resumable.
 
-from unem.vision.extraction.extract import Extraction, Failure, Progress, extract
-from unem.vision.extraction.texts import text_features
+``extract`` in ``features``; the file of a shard in ``shards``; where shards are computed in ``engines`` (this process) and ``ray`` (a cluster), both by
+``pipeline``, which decodes while the model computes; text features of classes in ``texts``.
+"""
 
-__all__ = ["Extraction", "Failure", "Progress", "extract", "text_features"]
+from unem.vision.extraction.engines import LocalEngine, ShardEngine
+from unem.vision.extraction.features import SHARD, Extraction, Failure, Progress, extract
+from unem.vision.extraction.pipeline import cores, decoded, encode_shards
+from unem.vision.extraction.ray import RayShards
+from unem.vision.extraction.texts import DEFAULT_PROMPTS, check_prompts, text_features
+
+__all__ = [
+    "DEFAULT_PROMPTS",
+    "SHARD",
+    "Extraction",
+    "Failure",
+    "LocalEngine",
+    "Progress",
+    "RayShards",
+    "ShardEngine",
+    "check_prompts",
+    "cores",
+    "decoded",
+    "encode_shards",
+    "extract",
+    "text_features",
+]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,18 +15,16 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unem.core.memory import images_per_batch
 from unem.data import FeatureSet
 from unem.errors import InputError
 from unem.progress import Progress
 from unem.vision.backbones.base import Backbone
-from unem.vision.extraction.pipeline import cores, encode_shards
+from unem.vision.extraction.engines import LocalEngine, ShardEngine, check_positive
 from unem.vision.extraction.shards import Shard, ShardResult, read_shard, shards_of, write_shard
 from unem.vision.extraction.texts import DEFAULT_PROMPTS, text_features
-from unem.vision.images.decode import MAX_PIXELS
-from unem.vision.images.listing import UNLABELLED, ImageList
+from unem.vision.images import MAX_PIXELS, UNLABELLED, ImageList
 
-__all__ = ["Extraction", "Failure", "Progress", "ShardEngine", "extract"]
+__all__ = ["SHARD", "Extraction", "Failure", "Progress", "extract"]
 
 SHARD = 512
 
@@ -37,19 +35,6 @@ class Failure:
 
     path: str
     reason: str
-
-
-class ShardEngine(Protocol):
-    """Something that computes shards: here, or elsewhere."""
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What features depend on besides backbone and files: ``precision``, ``device`` (a GPU rounds otherwise), ``batch``."""
-        ...
-
-    def compute(self, images: ImageList, shards: Sequence[Shard]) -> Iterator[int | tuple[Shard, ShardResult]]:
-        """Results in any order; between them, how many images are done that belong to no result yet."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +142,7 @@ def extract(
     """
     if len(images) == 0:
         raise InputError("images: expected at least one, the list is empty")
-    _check_positive("shard_size", shard_size)
+    check_positive("shard_size", shard_size)
     if engine is None:
         engine = LocalEngine(backbone, batch_size, workers)
     elif batch_size != "auto" or workers is not None:
@@ -178,11 +163,6 @@ def extract(
         tell.shard(shard, kept[shard])
     made_by = {"id": backbone.id, "digest": backbone.digest, "precision": settings["precision"]}
     return _gathered(images, made_by, shards, kept, tell.now())
-
-
-def _check_positive(name: str, value: Any) -> None:
-    if not isinstance(value, int) or value < 1:
-        raise InputError(f"{name}: expected a whole number of at least 1, got {value!r}")
 
 
 class _Teller:
@@ -226,26 +206,3 @@ def _gathered(
     failures = [Failure(images.paths[s.start + row], why) for s in shards for row, why in kept[s].failures]
     features = torch.cat([kept[s].features for s in shards])
     return Extraction(images, features, rows, tuple(failures), made_by, progress)
-
-
-class LocalEngine:
-    """This process: threads decode, the model computes."""
-
-    def __init__(
-        self, backbone: Backbone, batch_size: int | Literal["auto"] = "auto", workers: int | None = None
-    ) -> None:
-        if batch_size == "auto":
-            batch_size = images_per_batch(backbone.size, backbone.device)
-        _check_positive("batch_size", batch_size)
-        self.backbone, self.batch_size, self.workers = backbone, batch_size, cores() if workers is None else workers
-        _check_positive("workers", self.workers)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return {"precision": self.backbone.precision, "device": self.backbone.device.type, "batch": self.batch_size}
-
-    def compute(self, images: ImageList, shards: Sequence[Shard]) -> Iterator[int | tuple[Shard, ShardResult]]:
-        files = ([images.file(i) for i in range(s.start, s.stop)] for s in shards)
-        coming = iter(shards)
-        for news in encode_shards(files, self.backbone, self.batch_size, self.workers):
-            yield news if isinstance(news, int) else (next(coming), news)

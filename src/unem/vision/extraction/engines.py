@@ -1,0 +1,57 @@
+"""Where shards are computed: the contract, and the engine of this process; ``ray`` has that of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, Protocol
+
+from unem.core.memory import images_per_batch
+from unem.errors import InputError
+from unem.vision.backbones import Backbone
+from unem.vision.extraction.pipeline import cores, encode_shards
+from unem.vision.extraction.shards import Shard, ShardResult
+from unem.vision.images import ImageList
+
+__all__ = ["LocalEngine", "ShardEngine", "check_positive"]
+
+
+class ShardEngine(Protocol):
+    """Something that computes shards: here, or elsewhere."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What features depend on besides backbone and files: ``precision``, ``device`` (a GPU rounds otherwise), ``batch``."""
+        ...
+
+    def compute(self, images: ImageList, shards: Sequence[Shard]) -> Iterator[int | tuple[Shard, ShardResult]]:
+        """Results in any order; between them, how many images are done that belong to no result yet."""
+        ...
+
+
+class LocalEngine:
+    """This process: threads decode, the model computes."""
+
+    def __init__(
+        self, backbone: Backbone, batch_size: int | Literal["auto"] = "auto", workers: int | None = None
+    ) -> None:
+        if batch_size == "auto":
+            batch_size = images_per_batch(backbone.size, backbone.device)
+        check_positive("batch_size", batch_size)
+        self.backbone, self.batch_size, self.workers = backbone, batch_size, cores() if workers is None else workers
+        check_positive("workers", self.workers)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"precision": self.backbone.precision, "device": self.backbone.device.type, "batch": self.batch_size}
+
+    def compute(self, images: ImageList, shards: Sequence[Shard]) -> Iterator[int | tuple[Shard, ShardResult]]:
+        files = ([images.file(i) for i in range(s.start, s.stop)] for s in shards)
+        coming = iter(shards)
+        for news in encode_shards(files, self.backbone, self.batch_size, self.workers):
+            yield news if isinstance(news, int) else (next(coming), news)
+
+
+def check_positive(name: str, value: Any) -> None:
+    """Refuse what is no whole number above 0."""
+    if not isinstance(value, int) or value < 1:
+        raise InputError(f"{name}: expected a whole number of at least 1, got {value!r}")
