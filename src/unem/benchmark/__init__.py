@@ -1,13 +1,13 @@
 """How fast this library is on a machine, and how far from what the machine could do at best.
 
 Forms that are compared run interleaved in one process, round after round, so that whatever else the machine does meets
-them alike; the ratio is taken within each round. Reported are medians and the range of the ratio. Each row also has the
-``floor``, the least time that the case could take on this machine, and its ``distance`` from it (:mod:`unem.benchmark.floor`
-says how it is counted).
+them alike; the ratio is taken within each round. Reported are medians and the range of the ratio. Each row also has
+the ``floor``, the least time that the case could take on this machine, and its ``distance`` from it
+(:mod:`unem.benchmark.floor` says how it is counted).
 
-``cases`` says what is timed, ``machine`` and ``floor`` what would be possible, ``timing`` how time is taken, ``rows`` what is
-written down, ``measurements`` puts them together, and ``short_run`` is what ``summary`` shows. The folder ``benchmarks/`` of
-the repository adds the paper's algorithms written out directly, to compare with.
+``cases`` says what is timed, ``machine`` and ``floor`` what would be possible, ``timing`` how time is taken, ``rows``
+what is written down, ``measurements`` puts them together, and ``short_run`` is what ``summary`` shows. The folder
+``benchmarks/`` of the repository adds the paper's algorithms written out directly, to compare with.
 """
 
 from unem.benchmark.cases import EFFECTIVE_CLASSES, Case, Mode, library_call, training_step

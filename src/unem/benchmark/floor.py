@@ -1,20 +1,22 @@
 r"""The least work of a case, and with it the least time on a machine.
 
-The floor is the least time a case could take: the larger of its arithmetic over the machine's measured float32 rate (a large
-matrix product, TF32 off) and its traffic over the measured bandwidth (a large copy). With K classes, d features, s shots, Q
-queries and L layers, one task costs at least
+The floor is the least time a case could take: the larger of its arithmetic over the machine's measured float32 rate
+(a large matrix product, TF32 off) and its traffic over the measured bandwidth (a large copy). With K classes, d
+features, s shots, Q queries and L layers, one task costs at least
 
-* Gaussian forward, arithmetic: the cheaper of the two exact forms. Gram: ``2Q²d + 2QKd + (L−1)·2Q²K`` (the symmetry of the
-  Gram matrix is not used); explicit means: ``(2L−1)·2QKd``. Traffic: support, labels and queries read, u written.
-* Gaussian training step on kept statistics: twice the products of the loop, ``(L−1)·2Q²K`` or ``(2L−1)·2QKd`` (features are
-  constant, so that a product has one in its backward pass). Traffic: the smaller statistics and labels read.
-* Dirichlet forward, arithmetic: two products a layer, ``L·4QKd``, and five evaluations of (ψ, ψ') at 40 operations each for
-  every element of α, ``L·200Kd``. Traffic: support, labels and queries read, u written, and in each layer ȳ and α written
-  and read, as they exceed the caches of a GPU.
-* Dirichlet training step: three times the products (T_z makes ln z a variable too), and one evaluation more (the implicit
-  gradient). Traffic: ȳ and α are read once more in the backward pass.
+* Gaussian forward, arithmetic: the cheaper of the two exact forms. Gram: ``2Q²d + 2QKd + (L−1)·2Q²K`` (the symmetry of
+  the Gram matrix is not used); explicit means: ``(2L−1)·2QKd``. Traffic: support, labels and queries read, u written.
+* Gaussian training step on kept statistics: twice the products of the loop, ``(L−1)·2Q²K`` or ``(2L−1)·2QKd``
+  (features are constant, so that a product has one in its backward pass). Traffic: the smaller statistics and labels
+  read.
+* Dirichlet forward, arithmetic: two products a layer, ``L·4QKd``, and five evaluations of (ψ, ψ') at 40 operations each
+  for every element of α, ``L·200Kd``. Traffic: support, labels and queries read, u written, and in each layer ȳ and α
+  written and read, as they exceed the caches of a GPU.
+* Dirichlet training step: three times the products (T_z makes ln z a variable too), and one evaluation more (the
+  implicit gradient). Traffic: ȳ and α are read once more in the backward pass.
 
-``distance`` is time over floor. Element-wise work, sums over the support and launches are not counted, so 1 is out of reach.
+``distance`` is time over floor. Element-wise work, sums over the support and launches are not counted, so 1 is out of
+reach.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def compiled_forms(case: Case, machine: Machine, *, budget: float = 3.0) -> Row:
 
 
 def many_queries(case: Case, machine: Machine) -> Row:
-    """One task with very many queries, once: features given as tensors, all checks included, memory beyond the features."""
+    """One task with very many queries, once: features given as tensors, all checks included; memory beyond those."""
     generator = torch.Generator(machine.device).manual_seed(0)
     task, _ = replace(case, tasks=1, queries=1).make(machine.device)
     rows = task.support_rows.table

@@ -46,8 +46,8 @@ class Measured:
 def interleave(contenders: Mapping[str, Contender], device: str, budget: float = 3.0) -> dict[str, Measured]:
     """Time calls in turn, in as many rounds as about ``budget`` seconds allow, at least two.
 
-    Memory is taken from a call of its own, except for a patient contender that takes longer than ten seconds: that one runs
-    once, and its time stands in every round.
+    Memory is taken from a call of its own, except for a patient contender that takes longer than ten seconds: that one
+    runs once, and its time stands in every round.
     """
     firsts = {name: _first_calls(c, device) for name, c in contenders.items()}
     again = {name for name, c in contenders.items() if not (c.patient and firsts[name][0] > SLOW_SECONDS)}

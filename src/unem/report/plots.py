@@ -1,4 +1,4 @@
-"""Figures of schedules, training and tasks, by matplotlib's object interface: no display, no global state, the same bytes."""
+"""Figures of schedules, training and tasks, by matplotlib's object interface: no display, the same bytes every time."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ MOST_COLUMNS = 100  # classes whose probabilities are all written down
 
 
 def csv_of(outcome: Outcome) -> str:
-    """One line for each image: its class, how sure that is, the runner-up, what it would be by itself, and all probabilities."""
+    """One line for each image: its class, how sure that is, the runner-up, its class by itself, all probabilities."""
     out = io.StringIO()
     rows = csv.writer(out)
     each = [f"p({name})" for name in outcome.class_names] if len(outcome.class_names) <= MOST_COLUMNS else []

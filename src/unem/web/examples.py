@@ -1,4 +1,4 @@
-"""Example data that come along, so that the page does something at the first click: handwritten digits and drawn shapes."""
+"""Example data, so that the page does something at the first click: handwritten digits and drawn shapes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHAPES = ("circle", "cross", "hexagon", "pentagon", "square", "star", "triangle"
 PAINTS = ("#c8500a", "#117755", "#2a6fb0", "#aa3377", "#8a7300", "#5b4bb5")
 GROUNDS = ("#f4efe6", "#e8eef4", "#eef3ea", "#f3ebf0")
 DIGIT_SHOTS, DIGIT_QUERIES, DIGITS_PRESENT = 5, 60, 3
-# Single draws: of six each, with the automatic choice to look together, the one whose gain is nearest to the mean of the six.
+# Single draws: of six each, with the automatic choice to look together, the one whose gain is nearest to the mean.
 DIGIT_SEED, SHAPE_SEED = 5, 3
 SHAPE_SHOTS, SHAPE_QUERIES = 3, (0, 0, 18, 0, 16, 0, 10)
 
@@ -35,7 +35,7 @@ def example(name: str) -> tuple[Side, Side]:
 
 
 def _digits() -> tuple[Side, Side]:
-    """Five examples of each digit; the query has three of the ten digits, as few-shot tasks have some of many classes."""
+    """Five examples of each digit; the query has three of the ten, as few-shot tasks have some of many classes."""
     data, rng = load_digits(), np.random.default_rng(DIGIT_SEED)
     labels = data.labels.numpy()
     support = np.concatenate([rng.choice(np.flatnonzero(labels == k), DIGIT_SHOTS, replace=False) for k in range(10)])
@@ -75,7 +75,7 @@ def _shapes() -> tuple[Side, Side]:
 
 
 def shape_images(counts: tuple[int, ...] = (6,) * len(SHAPES), seed: int = 0) -> dict[str, list[bytes]]:
-    """Drawn shapes as PNG files, by name: of any colour, size, place and turn, so that the shape alone tells them apart.
+    """Drawn shapes as PNG files, by name: of any colour, size, place and turn, so that the shape alone tells.
 
     Example:
         >>> {name: len(files) for name, files in shape_images((1, 2, 1, 1, 1, 1, 1)).items()}

@@ -30,8 +30,9 @@ class Outcome:
         items: the query images.
         probabilities: ``[query, class]``; certain where the visitor has said the class.
         alone: class of each image looked at by itself.
-        together: probabilities where all are looked at together; the answer itself, unless its method looks at each by itself.
-        layers: assignments after each layer that lead to ``together``, ``[layer, query, class]``, if its method has layers.
+        together: probabilities where all are looked at together; the answer itself, unless its method looks at each
+            by itself.
+        layers: assignments after each layer that lead to ``together``, ``[layer, query, class]``, if there are layers.
         corrected: class of each image that the visitor has labelled.
         truth: class by folder or feature file where that is known, else −1.
     """
@@ -67,7 +68,7 @@ class Outcome:
 
     @property
     def changed(self) -> list[int]:
-        """Images whose class is another one when they are looked at together; those the visitor labelled are left out."""
+        """Images whose class is another one when they are looked at together; without those the visitor labelled."""
         other = (self.together.argmax(1) != self.alone).nonzero().squeeze(1).tolist()
         return [i for i in other if i not in self.corrected]
 

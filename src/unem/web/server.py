@@ -28,7 +28,8 @@ CLOSED = ("/gradio_api/upload", "/gradio_api/file", "/gradio_api/proxy", "/gradi
 HEADERS = {
     # Scripts, styles and connections from here only: whatever the page would like to fetch elsewhere stays unfetched.
     "content-security-policy": "default-src 'self' data: blob:; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; "
-    "style-src 'self' 'unsafe-inline'; connect-src 'self' blob: data:; object-src 'none'; frame-ancestors 'none'; form-action 'self'",
+    "style-src 'self' 'unsafe-inline'; connect-src 'self' blob: data:; object-src 'none'; frame-ancestors 'none'; "
+    "form-action 'self'",
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cross-origin-resource-policy": "same-origin",
@@ -39,7 +40,7 @@ Call = Callable[..., Awaitable[Any]]
 
 
 class Guard:
-    """In front of everything: answers to the names it should answer to, closes what is not needed, and says what a browser may load."""
+    """In front of everything: answers to its own names, closes what is not needed, says what a browser may load."""
 
     def __init__(self, app: Call, *, hosts: tuple[str, ...] = ()) -> None:
         self.app, self.hosts = app, hosts
@@ -75,7 +76,7 @@ def _host(header: str) -> str:
 
 
 def make_app(sessions: Sessions, models: Models, *, hosts: tuple[str, ...] = LOOPBACK) -> Any:
-    """The page and the way files come in, as an ASGI application; ``hosts``: names it answers to, all if none are given."""
+    """The page and the way files come in, as an ASGI application; it answers to ``hosts``, to all if none are given."""
     import gradio as gr
     from fastapi import FastAPI, Request
     from starlette.concurrency import run_in_threadpool
@@ -105,14 +106,12 @@ def make_app(sessions: Sessions, models: Models, *, hosts: tuple[str, ...] = LOO
 
     app.add_route("/unem/files/{side}", files, methods=["POST"])
     page = build(sessions, models, text=models.may_know_texts)
-    return gr.mount_gradio_app(
-        app, page, path="/", theme=theme(), css=style(), show_error=True, footer_links=[], max_file_size=1, ssr_mode=False,
-        enable_monitoring=False,
-    )  # fmt: skip
+    closed: dict[str, Any] = {"footer_links": [], "max_file_size": 1, "ssr_mode": False, "enable_monitoring": False}
+    return gr.mount_gradio_app(app, page, path="/", theme=theme(), css=style(), show_error=True, **closed)
 
 
 async def _whole(request: Any, name: str, limits: Limits) -> bytes:
-    """The body, which is refused before it is read if it says that it is too large, and while it is read if it does not say."""
+    """The body; one that is too large is refused before it is read if it says so, and else while it is read."""
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and int(declared) > limits.upload:
         raise InputError(f"{shown(name)}: {too_large(int(declared), limits)}")

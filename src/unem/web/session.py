@@ -59,7 +59,7 @@ class Session:
         side: Side = getattr(self, name)
         return side
 
-    # -- what comes in ------------------------------------------------------------------------------------------------
+    # -- what comes in -------------------------------------------------------------------------------------------------
 
     def receive(self, side: str, name: str, content: bytes) -> None:
         """Take a file; it is looked at by :meth:`examine`."""
@@ -93,7 +93,7 @@ class Session:
         self.corrections, self.outcome, self._data = {}, None, None
         self.touched = time.monotonic()
 
-    # -- answers ------------------------------------------------------------------------------------------------------
+    # -- answers -------------------------------------------------------------------------------------------------------
 
     def label(self, models: Models, method: str = "auto", backbone: str = "auto", tell: Tell = silent) -> Outcome:
         """Label the query images; those that were corrected count as support."""
@@ -114,7 +114,7 @@ class Session:
             self._data = key, prepare(self.support, self.query, models, backbone, tell)
         return self._data[1]
 
-    # -- corrections --------------------------------------------------------------------------------------------------
+    # -- corrections ---------------------------------------------------------------------------------------------------
 
     def correct(self, index: int, class_name: str) -> None:
         """Say the class of a query image; it is support from the next :meth:`label` on."""

@@ -85,7 +85,8 @@ def _from_tables(table: FeatureSet, query: Side) -> TaskData:
     chosen = is_query(table)
     if not chosen.any() or chosen.all():
         raise InputError(
-            "There is nothing to label yet: drop a feature file of it, or use one file whose split says query (or test)."
+            "There is nothing to label yet: drop a feature file of it, "
+            "or use one file whose split says query (or test)."
         )
     rows = torch.from_numpy(chosen)
     labels, truth = table.labels[~rows].numpy(), table.labels[rows].numpy()

@@ -62,7 +62,7 @@ def _mini(content: bytes) -> bytes:
     return file.getvalue()
 
 
-# -- what was sent --------------------------------------------------------------------------------------------------------
+# -- what was sent -----------------------------------------------------------------------------------------------------
 
 
 def sent(side: Side, name: str) -> str:
@@ -97,7 +97,7 @@ def left_out(problems: Sequence[tuple[str, str]]) -> str:
     )
 
 
-# -- answers --------------------------------------------------------------------------------------------------------------
+# -- answers -----------------------------------------------------------------------------------------------------------
 
 
 def summary(outcome: Outcome) -> str:
@@ -138,7 +138,8 @@ def gallery(outcome: Outcome, session: Session, rows: Sequence[int], page: int, 
     body = f'<ul class="u-tiles">{"".join(tiles)}</ul>'
     if pages > 1:
         body += (
-            f'<nav class="u-pages" aria-label="Pages"><button data-page="{page - 1}" {"disabled" if page == 0 else ""}>← Previous</button>'
+            '<nav class="u-pages" aria-label="Pages">'
+            f'<button data-page="{page - 1}" {"disabled" if page == 0 else ""}>← Previous</button>'
             f"<span>Page {page + 1} of {pages}</span>"
             f'<button data-page="{page + 1}" {"disabled" if page == pages - 1 else ""}>Next →</button></nav>'
         )
@@ -157,9 +158,11 @@ def _tile(outcome: Outcome, i: int, k: int, sure: float, mine: bool, changed: bo
         mark = f'<span class="u-was" aria-hidden="true">{"or" if single else "was"} {text(shown(other))}</span>'
     classes += ["u-mine"] * mine + ["u-chosen"] * chosen
     return (
-        f'<li><button type="button" class="{" ".join(classes)}" data-index="{i}" style="--c:{colour(k)}" aria-pressed="{str(chosen).lower()}" '
+        f'<li><button type="button" class="{" ".join(classes)}" data-index="{i}" style="--c:{colour(k)}" '
+        f'aria-pressed="{str(chosen).lower()}" '
         f'aria-label="{text(said)}" title="{text(said)}"><span class="u-pic">{_picture(item)}{mark}</span>'
-        f'<span class="u-name">{text(shown(name))}</span><span class="u-sure"><i style="width:{100 if mine else 100 * sure:.0f}%"></i></span>'
+        f'<span class="u-name">{text(shown(name))}</span>'
+        f'<span class="u-sure"><i style="width:{100 if mine else 100 * sure:.0f}%"></i></span>'
         f'<span class="u-percent">{percent}</span></button></li>'
     )
 
@@ -171,13 +174,17 @@ def chosen(outcome: Outcome, session: Session, index: int) -> str:
     item = outcome.items[index]
     sure, best = outcome.probabilities[index].topk(min(3, len(outcome.class_names)))
     bars = "".join(
-        f'<li style="--c:{colour(k)}"><span>{text(shown(outcome.class_names[k]))}</span><span class="u-sure"><i style="width:{100 * p:.0f}%"></i></span>'
+        f'<li style="--c:{colour(k)}"><span>{text(shown(outcome.class_names[k]))}</span>'
+        f'<span class="u-sure"><i style="width:{100 * p:.0f}%"></i></span>'
         f"<b>{100 * p:.0f} %</b></li>"
         for p, k in zip(sure.tolist(), best.tolist(), strict=True)
     )
     mine = session.corrections.get(index)
     said = "" if mine is None else f"<p>You say: <strong>{text(outcome.class_names[mine])}</strong></p>"
-    return f'<div class="u-one">{_picture(item, alt=item.name)}<div><p><b>{text(shown(item.name))}</b></p><ul class="u-bars">{bars}</ul>{said}</div></div>'
+    return (
+        f'<div class="u-one">{_picture(item, alt=item.name)}<div><p><b>{text(shown(item.name))}</b></p>'
+        f'<ul class="u-bars">{bars}</ul>{said}</div></div>'
+    )
 
 
 def changes(outcome: Outcome) -> str:
@@ -185,16 +192,23 @@ def changes(outcome: Outcome) -> str:
     changed, names, together = outcome.changed, outcome.class_names, outcome.together.argmax(1)
     total = len(outcome) - len(outcome.corrected)
     lead = (
-        f"<p>Looked at one by one, each image gets the class whose examples are nearest. Looked at together, the images also learn from each other. "
+        "<p>Looked at one by one, each image gets the class whose examples are nearest. "
+        "Looked at together, the images also learn from each other. "
         f"<strong>{len(changed)} of {total}</strong> {'image' if total == 1 else 'images'} "
         f"{'would get' if outcome.one_by_one else 'got'} another class.</p>"
     )
     if outcome.one_by_one:
-        lead += f"<p>The answers are those of <code>{text(outcome.method)}</code>, one by one; choose unem-plus under “How” for the others.</p>"
+        lead += (
+            f"<p>The answers are those of <code>{text(outcome.method)}</code>, one by one; "
+            "choose unem-plus under “How” for the others.</p>"
+        )
     right, known = outcome.right(together)
     if known:
         before = outcome.right(outcome.alone)[0]
-        lead += f"<p>Of {known} whose class is known, <strong>{before}</strong> are right one by one and <strong>{right}</strong> together.</p>"
+        lead += (
+            f"<p>Of {known} whose class is known, <strong>{before}</strong> are right one by one and "
+            f"<strong>{right}</strong> together.</p>"
+        )
     tiles = "".join(_change(outcome, i) for i in changed[:PER_PAGE])
     more = (
         f'<p class="u-empty">and {len(changed) - PER_PAGE} more, all in the CSV</p>' if len(changed) > PER_PAGE else ""
@@ -204,13 +218,17 @@ def changes(outcome: Outcome) -> str:
     order = sorted(range(len(names)), key=lambda k: (-joint[k], -alone[k], k))[:CLASSES_SHOWN]
     top = max([*alone.values(), *joint.values()])
     rows = "".join(
-        f'<tr style="--c:{colour(k)}"><th scope="row" class="u-class" style="text-align:left">{text(shown(names[k]))}</th><td><span class="u-sure u-thin"><i style="width:{100 * alone[k] / top:.0f}%"></i></span>'
-        f'<span class="u-sure"><i style="width:{100 * joint[k] / top:.0f}%"></i></span></td><td style="text-align:right">{alone[k]}</td><td style="text-align:right">{joint[k]}</td></tr>'
+        f'<tr style="--c:{colour(k)}"><th scope="row" class="u-class" style="text-align:left">'
+        f"{text(shown(names[k]))}</th>"
+        f'<td><span class="u-sure u-thin"><i style="width:{100 * alone[k] / top:.0f}%"></i></span>'
+        f'<span class="u-sure"><i style="width:{100 * joint[k] / top:.0f}%"></i></span></td>'
+        f'<td style="text-align:right">{alone[k]}</td><td style="text-align:right">{joint[k]}</td></tr>'
         for k in order
     )
     table = (
         '<table class="u-shares"><thead><tr><th scope="col" class="u-class" style="text-align:left">class</th><td></td>'
-        '<th scope="col" style="text-align:right">one by one</th><th scope="col" style="text-align:right">together</th></tr></thead>'
+        '<th scope="col" style="text-align:right">one by one</th>'
+        '<th scope="col" style="text-align:right">together</th></tr></thead>'
         f"<tbody>{rows}</tbody></table>"
     )
     return f'<div class="u-text">{lead}</div>{table}<ul class="u-tiles u-changes">{tiles}</ul>{more}'
@@ -223,13 +241,15 @@ def _change(outcome: Outcome, i: int) -> str:
         now, then = outcome.truth[i] == after, outcome.truth[i] == before
         mark = " ✓ now right" if now else " ✗ was right" if then else " both wrong"
     return (
-        f'<li class="u-tile" style="--c:{colour(after)}"><span class="u-pic">{_picture(outcome.items[i], alt=outcome.items[i].name)}</span>'
-        f'<span class="u-name"><s>{text(shown(outcome.class_names[before]))}</s> → {text(shown(outcome.class_names[after]))}</span>'
+        f'<li class="u-tile" style="--c:{colour(after)}">'
+        f'<span class="u-pic">{_picture(outcome.items[i], alt=outcome.items[i].name)}</span>'
+        f'<span class="u-name"><s>{text(shown(outcome.class_names[before]))}</s> → '
+        f"{text(shown(outcome.class_names[after]))}</span>"
         f'<span class="u-percent">{100 * float(outcome.together[i].amax()):.0f} %{mark}</span></li>'
     )
 
 
-# -- layers ---------------------------------------------------------------------------------------------------------------
+# -- layers ------------------------------------------------------------------------------------------------------------
 
 
 def layers(outcome: Outcome) -> str:
@@ -249,18 +269,22 @@ def layers(outcome: Outcome) -> str:
         "classes": shown_classes,
     }
     pictures = "".join(
-        f'<span class="u-mini" data-query="{n}" title="{text(outcome.items[i].name)}" style="--c:{colour(int(labels[0, i]))}">'
+        f'<span class="u-mini" data-query="{n}" title="{text(outcome.items[i].name)}" '
+        f'style="--c:{colour(int(labels[0, i]))}">'
         f"{_picture(outcome.items[i], mini=True)}</span>"
         for n, i in enumerate(queries)
     )
     rows = "".join(
-        f'<div class="u-lane" data-class="{k}" style="--c:{colour(k)}"><div class="u-lane-name"><b>{text(shown(outcome.class_names[k]))}</b>'
-        f'<span class="u-sure"><i></i></span><span class="u-share"></span></div><div class="u-lane-pictures"></div></div>'
+        f'<div class="u-lane" data-class="{k}" style="--c:{colour(k)}">'
+        f'<div class="u-lane-name"><b>{text(shown(outcome.class_names[k]))}</b>'
+        '<span class="u-sure"><i></i></span><span class="u-share"></span></div>'
+        '<div class="u-lane-pictures"></div></div>'
         for k in shown_classes
     )
     count = len(u)
     return (
-        f'<div class="u-layers" data-layers="{text(json.dumps(data))}"><div class="u-player"><button type="button" class="u-play" aria-label="Play">▶</button>'
+        f'<div class="u-layers" data-layers="{text(json.dumps(data))}"><div class="u-player">'
+        '<button type="button" class="u-play" aria-label="Play">▶</button>'
         f'<label>Layer <input type="range" min="1" max="{count}" value="{count}" step="1" aria-label="Layer"></label>'
         f'<output aria-live="polite"></output></div><div class="u-pool" hidden>{pictures}</div>{rows}</div>'
     )

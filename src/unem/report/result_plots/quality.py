@@ -43,8 +43,8 @@ def _reliability_plot(features: str, shots: int, methods: Lines) -> Plot:
         finish(axes, f"Right answers (%), {features}", xlabel="confidence (%)", from_zero=True)
         legend_below(figure, axes, 2)
     caption = (
-        f"{features}, {shots} shots: share of right answers against the confidence they were given with; on the dashed line "
-        "the probabilities mean what they say. In brackets the expected calibration error in percent."
+        f"{features}, {shots} shots: share of right answers against the confidence they were given with; on the dashed "
+        "line the probabilities mean what they say. In brackets the expected calibration error in percent."
     )
     words = f"Reliability diagram of {len(methods)} methods on {features}."
     return Plot(f"reliability-{features}-{shots}", "Calibration", caption, words, figure, numbers)

@@ -51,8 +51,8 @@ def sensitivity_plots(pairs: Pairs) -> list[Plot]:
     methods = " and ".join(sorted({method for _, method, _ in curves}))
     caption = (
         f"Accuracy of {methods} against the class balance λ, all else as it is: too small and too large both cost. "
-        "EM-Dirichlet's rule is λ = ⌊K/K_eff⌋·|Q|. UNEM learned one λ per layer, and T: shown at the middle one of its λ, "
-        "with the accuracy it reaches."
+        "EM-Dirichlet's rule is λ = ⌊K/K_eff⌋·|Q|. UNEM learned one λ per layer, and T: shown at the middle one of its "
+        "λ, with the accuracy it reaches."
     )
     words = f"Line chart of accuracy against λ for {len(curves)} datasets, from {lowest:.0f} % upwards."
     return [Plot("lambda", "Sensitivity to λ", caption, words, figure, numbers)]
