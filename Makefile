@@ -14,6 +14,7 @@ test: lint  ## everything that must hold before a change lands
 lint: $(VENV)/.ready-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 	$(BIN)/mypy
 
 bench: $(VENV)/.ready-dev  ## speed against the direct form, on this machine (ARGS="--quick"); never part of the tests

@@ -25,6 +25,7 @@ import unem
 from unem.data import TaskSource
 from unem.evaluation.metrics import interval95
 from unem.inference.auto import Choice, choose, rescaled
+from unem.methods import Method
 
 SEED = 8
 BATCH = 10
@@ -125,7 +126,7 @@ def measure(pool: Pool, directory: Path, kind: str, tasks: int) -> Iterator[Row]
 
 def _row(source: TaskSource, file: str, kind: str, protocol: unem.Protocol, tasks: int) -> Row:
     rivals = _rivals(kind, protocol.shots)
-    inductive = unem.create("simpleshot" if kind == "features" else "zero-shot")
+    inductive = unem.create_method("simpleshot" if kind == "features" else "zero-shot")
     if source.num_classes >= 500:
         tasks = min(tasks, FEW[kind])
     right: dict[str, list[Tensor]] = {}
@@ -140,7 +141,7 @@ def _row(source: TaskSource, file: str, kind: str, protocol: unem.Protocol, task
             add(name, method.predict(_as(method.inputs, task)))
         if kind == "features":
             for name in _gaussians(protocol.shots):
-                add(f"{name}, rescaled", unem.gem(task, unem.Gaussian(), rescaled(unem.preset(name), task)))
+                add(f"{name}, rescaled", unem.gem(task, unem.Gaussian(), rescaled(unem.load_schedule(name), task)))
         add("inductive", inductive.predict(_as(inductive.inputs, task)))
         kinds = [choose(task[i], inputs=kind) for i in range(len(task))]  # type: ignore[arg-type]  # a user has one task
         for choice in kinds:
@@ -158,10 +159,10 @@ def _joined(choices: list[Choice], task: unem.Task) -> unem.Prediction:
     return unem.Prediction(torch.cat([c.create().predict(task[i]).probabilities for i, c in enumerate(choices)]))
 
 
-def _rivals(kind: str, shots: int) -> dict[str, unem.Method]:
+def _rivals(kind: str, shots: int) -> dict[str, Method]:
     names = [name for method in KINDS[kind] for name in unem.list_presets(f"{method}/*")]
     names = [n for n in names if not n.startswith("unem-gaussian") or n in _gaussians(shots)]
-    return {name: unem.create(name.partition("/")[0], schedule=name) for name in names}
+    return {name: unem.create_method(name.partition("/")[0], schedule=name) for name in names}
 
 
 def _gaussians(shots: int) -> list[str]:

@@ -112,7 +112,7 @@ def _mm_step(alpha: Tensor, mean_log: Tensor) -> Tensor:
     return (-b + torch.sqrt(b.square() + 4 * curvature)) / (2 * curvature)
 
 
-# -- as a contender -------------------------------------------------------------------------------------------------------
+# -- as a contender ----------------------------------------------------------------------------------------------------
 
 
 FORMS: dict[str, dict[str, Callable[..., Tensor]]] = {

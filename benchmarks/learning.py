@@ -14,7 +14,9 @@ import time
 
 import unem
 from unem.core.laws import by_name
+from unem.evaluation import Evaluation
 from unem.evaluation.metrics import interval95
+from unem.methods import Method
 
 BALANCES = {
     "gaussian": [0.25 * 2 ** (i / 2) for i in range(12)],
@@ -31,13 +33,13 @@ def main() -> None:
     test, validation = (pools(features, arguments.support_split, name) for name in ("test", "val"))
     protocol = unem.Protocol(shots=arguments.shots)
 
-    def score(method: unem.Method) -> unem.Evaluation:
+    def score(method: Method) -> Evaluation:
         return unem.evaluate(
             method, test[0], protocol, query=test[1], tasks=arguments.tasks, seed=7, device=arguments.device
         )
 
     scale = _start_scale(law, validation[0])
-    found: list[tuple[str, unem.Evaluation, int, float]] = []
+    found: list[tuple[str, Evaluation, int, float]] = []
     for title, points in _grids(law, scale).items():
         tuned = unem.tune(
             f"gem-{law}",
@@ -48,7 +50,7 @@ def main() -> None:
             grid=points,
             device=arguments.device,
         )
-        result = score(unem.create(f"gem-{law}", **tuned.settings))
+        result = score(unem.create_method(f"gem-{law}", **tuned.settings))
         found.append((title, result, len(points) * arguments.validation_tasks, tuned.seconds))
         print(title, tuned.settings, f"{result.accuracy:.2f}", flush=True)
     for title, changes in {
@@ -62,7 +64,7 @@ def main() -> None:
         )
         seconds = time.perf_counter() - began
         runs = config.epochs * (config.tasks + config.validation_tasks)
-        found.append((title, score(unem.create(f"unem-{law}", schedule=schedule)), runs, seconds))
+        found.append((title, score(unem.create_method(f"unem-{law}", schedule=schedule)), runs, seconds))
     _print(found)
 
 
@@ -93,7 +95,7 @@ def pools(features: unem.FeatureSet, support: str | None, query: str) -> tuple[u
     return features.split(support), features.split(query)
 
 
-def _print(found: list[tuple[str, unem.Evaluation, int, float]]) -> None:
+def _print(found: list[tuple[str, Evaluation, int, float]]) -> None:
     best = found[-1][1]
     print(ROWS.format("how λ and T were found", "accuracy %", "UNEM is better by", "valid. tasks", "seconds"))
     for title, result, runs, seconds in found:

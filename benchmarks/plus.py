@@ -20,11 +20,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from unem.learning.family_training import FAMILIES
 
 import unem
-from unem.data.source import TaskSource
+from unem.data import TaskSource
+from unem.evaluation import Evaluation
 from unem.evaluation.metrics import interval95
-from unem.learning.family_training import FAMILIES
+from unem.learning import FamilyConfig
+from unem.methods import Method
 
 PRESETS = Path(__file__).parents[1] / "src" / "unem" / "presets" / "families"
 
@@ -72,7 +75,7 @@ SETTINGS = {
 
 
 def learned(
-    name: str, arguments: argparse.Namespace, law: unem.GaussianPlus | None = None, **more: object
+    name: str, arguments: argparse.Namespace, law: unem.Directions | None = None, **more: object
 ) -> unem.ScheduleFamily:
     setting = SETTINGS[name]
     support, query = setting.pools(arguments.directory, "val")
@@ -88,13 +91,13 @@ def learned(
 
 def evaluated(
     name: str, family: unem.ScheduleFamily, arguments: argparse.Namespace, tasks: int | None = None, **protocol: object
-) -> unem.Evaluation:
+) -> Evaluation:
     setting = SETTINGS[name]
     support, query = setting.pools(arguments.directory, "test")
     kind = unem.Protocol(
         shots=setting.shots, query_classes=setting.query_classes(arguments.directory, "test"), **protocol
     )
-    method = unem.create(family.method, schedule=family)
+    method = unem.create_method(family.method, schedule=family)
     return unem.evaluate(method, support, kind, query=query, tasks=tasks or arguments.tasks, seed=7)
 
 
@@ -104,7 +107,7 @@ def accuracy(arguments: argparse.Namespace) -> Iterator[str]:
     for name in arguments.only or SETTINGS:
         values, seconds, width = [], 0.0, 0.0
         for seed in range(arguments.seeds):
-            family = learned(name, arguments, config=unem.FamilyConfig.fixed(5), seed=seed)
+            family = learned(name, arguments, config=FamilyConfig.fixed(5), seed=seed)
             result = evaluated(name, family, arguments)
             values.append(result.accuracy)
             seconds, width = seconds + family.provenance["seconds"], result.interval
@@ -126,7 +129,7 @@ REMOVED: dict[str, dict[str, object]] = {
 
 def ablation(arguments: argparse.Namespace) -> Iterator[str]:
     names = arguments.only or ["tiny-5", "dtd", "ucf101"]
-    config = unem.FamilyConfig.fixed(5)
+    config = FamilyConfig.fixed(5)
     full = {name: evaluated(name, learned(name, arguments, config=config), arguments) for name in names}
     yield "| removed | " + " | ".join(names) + " |"
     yield "|---|" + "---|" * len(names)
@@ -158,7 +161,7 @@ def transfer(arguments: argparse.Namespace) -> Iterator[str]:
             family = learned(source, arguments, law)
             yield f"| {source} | " + " | ".join(f"{evaluated(n, family, arguments).accuracy:.1f}" for n in names) + " |"
         for shipped in sorted(unem.list_presets(f"{method}/*")):
-            family = unem.load_family(shipped)
+            family = unem.load_schedule(shipped)
             cells = (f"{evaluated(n, family, arguments).accuracy:.1f}" for n in names)
             yield f"| shipped `{shipped}` | " + " | ".join(cells) + " |"
 
@@ -170,15 +173,15 @@ def supports(arguments: argparse.Namespace) -> Iterator[str]:
     for name in arguments.only or ["tiny-5", "dtd"]:
         family = learned(name, arguments)
         for method in (
-            unem.create(family.method, schedule=family),
-            unem.create("prototypes"),
-            unem.create("simpleshot"),
+            unem.create_method(family.method, schedule=family),
+            unem.create_method("prototypes"),
+            unem.create_method("simpleshot"),
         ):
             cells = [_on_support(name, method, uneven, arguments) for uneven in (False, True)]
             yield f"| {name} | `{method.name}` | " + " | ".join(cells) + " |"
 
 
-def _on_support(name: str, method: unem.Method, uneven: bool, arguments: argparse.Namespace) -> str:
+def _on_support(name: str, method: Method, uneven: bool, arguments: argparse.Namespace) -> str:
     setting = SETTINGS[name]
     support, query = setting.pools(arguments.directory, "test")
     kind = unem.Protocol(shots=9 if uneven else 5)
@@ -208,7 +211,7 @@ def streams(arguments: argparse.Namespace) -> Iterator[str]:
     for name in arguments.only or ["tiny-5"]:
         setting, family = SETTINGS[name], learned(name, arguments)
         support, query = setting.pools(arguments.directory, "test")
-        method = unem.create(family.method, schedule=family)
+        method = unem.create_method(family.method, schedule=family)
         for size in (10, 30):
             source = TaskSource(unem.Protocol(shots=setting.shots, queries=10 * size), support, query, seed=7)
             task, labels = source.batch(0, arguments.tasks)
@@ -231,13 +234,13 @@ def cost(arguments: argparse.Namespace) -> Iterator[str]:
     began = time.perf_counter()
     schedule = unem.train(images, unem.Gaussian(), unem.Protocol(), unem.TrainingConfig.default("gaussian"))
     gaussian_seconds = time.perf_counter() - began
-    fixed = learned("tiny-5", arguments, config=unem.FamilyConfig.fixed(5))
+    fixed = learned("tiny-5", arguments, config=FamilyConfig.fixed(5))
     anything = learned("tiny-5", arguments)
     methods = {
-        "unem-gaussian": unem.create("unem-gaussian", schedule=schedule),
-        "unem-plus, learned for five classes": unem.create("unem-plus", schedule=fixed),
-        "unem-plus, K_eff told": unem.create("unem-plus", schedule=anything, effective_classes=5),
-        "unem-plus, K_eff unknown": unem.create("unem-plus", schedule=anything),
+        "unem-gaussian": unem.create_method("unem-gaussian", schedule=schedule),
+        "unem-plus, learned for five classes": unem.create_method("unem-plus", schedule=fixed),
+        "unem-plus, K_eff told": unem.create_method("unem-plus", schedule=anything, effective_classes=5),
+        "unem-plus, K_eff unknown": unem.create_method("unem-plus", schedule=anything),
     }
     test, _ = setting.pools(arguments.directory, "test")
     task, _ = TaskSource(unem.Protocol(), test, seed=7).batch(0, 200)
@@ -269,7 +272,7 @@ SHIPPED: dict[str, tuple[str, list[str], dict[str, object]]] = {
 def ship(arguments: argparse.Namespace) -> Iterator[str]:
     """For any number of shots, from all data sets of a backbone family."""
     ks = (1, 2, 3, 5, 10, 20)
-    config = unem.FamilyConfig(steps=900, effective_classes=ks, shares=(1.0,), gate_shares=(1.0, 0.6, 0.3))
+    config = FamilyConfig(steps=900, effective_classes=ks, shares=(1.0,), gate_shares=(1.0, 0.6, 0.3))
     for preset, (method, names, changes) in SHIPPED.items():
         if arguments.only and preset not in arguments.only:
             continue

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import unem
 from learning import pools
+from unem.evaluation import Validation
 from unem.evaluation.evaluate import Evaluation
 from unem.evaluation.metrics import interval95
+from unem.methods import Method
 
 EFFECTIVE = (1, 2, 5, 10, 20, "all")
 QUERIES = (1, 10, 75, 500)
@@ -24,7 +26,7 @@ def main() -> None:
     arguments = _arguments()
     features = unem.FeatureSet.load(arguments.features)
     test, validation = (pools(features, arguments.support_split, name) for name in ("test", "val"))
-    tuning = unem.Validation(*validation, tasks=arguments.tune, cache=arguments.cache)
+    tuning = Validation(*validation, tasks=arguments.tune, cache=arguments.cache)
     protocol = unem.Protocol(shots=arguments.shots)
     results: dict[str, dict[tuple[object, int], Evaluation]] = {}
     for info in unem.list_methods(arguments.methods):
@@ -44,7 +46,7 @@ def main() -> None:
         Path(arguments.output).write_text(text, encoding="utf-8")
 
 
-def _row(method: unem.Method, test: tuple, arguments: argparse.Namespace) -> dict[tuple[object, int], Evaluation]:
+def _row(method: Method, test: tuple, arguments: argparse.Namespace) -> dict[tuple[object, int], Evaluation]:
     row = {}
     for effective in arguments.effective:
         for queries in QUERIES:

@@ -23,7 +23,6 @@ from typing import Any
 import torch
 
 import direct
-from unem import UnemWarning
 from unem.benchmark import (
     Case,
     Contender,
@@ -37,6 +36,7 @@ from unem.benchmark import (
     thread_scaling,
     write_csv,
 )
+from unem.errors import UnemWarning
 
 Row = dict[str, Any]
 MODES: tuple[Mode, ...] = ("forward", "step")
@@ -144,7 +144,7 @@ def against(form: str, case: Case, mode: Mode, tasks: int, machine: Machine, qui
     return compare(case, mode, machine, reference, name=form, budget=1.0 if quick else 4.0, note=note)
 
 
-# -- printing -------------------------------------------------------------------------------------------------------------
+# -- printing ----------------------------------------------------------------------------------------------------------
 
 HEADING = (
     f"{'':28s} {'':8s} {'tasks':>6s} {'ms/task':>9s} {'MB/task':>8s} {'× floor':>8s} {'bound by':10s} "

@@ -15,11 +15,13 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from unem.learning.family_training import default_method
 
 import unem
 from learning import pools
 from unem.data import TaskSource
-from unem.learning.family_training import default_method
+from unem.evaluation import Calibrated, Calibration, Validation, assess
+from unem.methods import Method
 
 SEED, ALARMS, STRANGER_TASKS = 7, 0.05, 300
 COLUMNS = (
@@ -47,17 +49,17 @@ def _row(name: str, features: unem.FeatureSet, arguments: argparse.Namespace) ->
     protocol = unem.Protocol(shots=arguments.shots)
     (support, validation), (_, test) = (pools(features, arguments.support_split, split) for split in ("val", "test"))
     common = {"device": arguments.device}
-    tuning = unem.Validation(support, validation, cache=arguments.cache)
+    tuning = Validation(support, validation, cache=arguments.cache)
     method = tuning.ready(name, protocol, support.num_classes, arguments.device).method
 
-    def assessed(query: unem.FeatureSet | None) -> tuple[unem.Calibration, unem.evaluation.calibration.Assessment]:
+    def assessed(query: unem.FeatureSet | None) -> tuple[Calibration, unem.evaluation.calibration.Assessment]:
         found = unem.calibrate(method, support, protocol, query=query, tasks=arguments.calibration_tasks, **common)
-        trust = unem.assess(method, found, support, protocol, query=test, tasks=arguments.tasks, seed=SEED, **common)
+        trust = assess(method, found, support, protocol, query=test, tasks=arguments.tasks, seed=SEED, **common)
         return found, trust
 
     (calibration, there), (same_pool, here) = assessed(validation), assessed(test)
     few = min(100, arguments.tasks)
-    tempered = unem.Calibrated(method, calibration)
+    tempered = Calibrated(method, calibration)
     after = unem.evaluate(tempered, support, protocol, query=test, tasks=few, seed=SEED, **common)
     assert torch.equal(after.per_task, there.evaluation.per_task[:few]), "tempering changed a label"
     strange, alone, alarms = _strangers(support, test, protocol, method, same_pool, arguments)
@@ -78,8 +80,8 @@ def _strangers(
     support: unem.FeatureSet,
     test: unem.FeatureSet | None,
     protocol: unem.Protocol,
-    method: unem.Method,
-    calibration: unem.Calibration,
+    method: Method,
+    calibration: Calibration,
     arguments: argparse.Namespace,
 ) -> tuple[float, float, float]:
     """AUROC of the strangeness, and of the distance that it smooths, on tasks with strangers; alarms on tasks without any."""

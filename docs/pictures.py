@@ -24,9 +24,11 @@ from matplotlib.ticker import NullLocator
 from torch import Tensor
 
 import unem
+from unem.evaluation import Calibrated
+from unem.learning import FamilyConfig
 from unem.core.laws.directions import _graph, _nearest
 from unem.core.laws.views import VIEWS
-from unem.data.source import TaskSource
+from unem.data import TaskSource
 from unem.learning.family import candidates, graph_size, relative, summaries
 from unem.learning.family_training import FAMILIES, generalised_cross_entropy
 from unem.methods.plus import run
@@ -94,9 +96,9 @@ def made_up(
     return unem.FeatureSet(rows, labels, text_features=words, name="made-up")
 
 
-def quick(steps: int, shares: tuple[float, ...]) -> unem.FamilyConfig:
+def quick(steps: int, shares: tuple[float, ...]) -> FamilyConfig:
     """What is learned in seconds, on made-up features."""
-    return unem.FamilyConfig(
+    return FamilyConfig(
         steps=steps,
         cells_per_step=3,
         layers=8,
@@ -194,14 +196,14 @@ def directions() -> Figure:
         bare(ax)
         ax.set_title(title)
         ax.set(xlim=(-1.15, 1.15), ylim=(-1.15, 1.15), aspect="equal")
-        law = unem.GaussianPlus((view,), scatter_scale=False, neighbours=0, leave_one_out=False)
+        law = unem.Directions((view,), scatter_scale=False, neighbours=0, leave_one_out=False)
         ax.set_xlabel(f"nearest mean:\n{right(unem.gem(seen, law, unem.Schedule(0.0, layers=1)), truth):.0f} % right")
     return figure
 
 
 def views() -> Figure:
     """Classes 1 and 2 differ in one large channel, 3 and 4 in many small ones."""
-    law = unem.GaussianPlus(neighbours=0)
+    law = unem.Directions(neighbours=0)
     laws = (replace(law, views=("unit",)), replace(law, views=("root",)), law)
     shares = torch.zeros(3, 2)
     for seed in range(20):
@@ -248,7 +250,7 @@ def scatter() -> Figure:
     larger = unem.Task(3 * task.support, task.support_labels, 3 * task.query)
     figure, axes = panels(2, 3.3, sharey=True)
     for ax, on in zip(axes, (False, True), strict=True):
-        law = unem.GaussianPlus(("plain",), on, 0, True)
+        law = unem.Directions(("plain",), on, 0, True)
         factor = 10 if on else 1
         xs = [factor * s for s in scales]
         around = {"color": MIDDLE, "linestyle": "--", "marker": "o", "markersize": 12, "markerfacecolor": "none"}
@@ -272,7 +274,7 @@ def propagation() -> Figure:
     means = torch.cat([2.3 * torch.stack([turns.cos(), turns.sin()], 1), torch.zeros(3, 10)], 1)
     labels = torch.arange(3).repeat_interleave(20)
     rows = means[labels] + torch.randn(60, 12, generator=g)
-    gram = unem.GaussianPlus(("plain",), False, 8).prepare(unem.Task(means, torch.arange(3), rows)).grams[:, 0]
+    gram = unem.Directions(("plain",), False, 8).prepare(unem.Task(means, torch.arange(3), rows)).grams[:, 0]
     moved = 0.2 * rows + 0.8 * _graph(_nearest(gram, 8), gram)[0] @ rows
     for a, b in zip(rows.tolist(), moved.tolist(), strict=True):
         axes[0].plot((a[0], b[0]), (a[1], b[1]), color="#b3bac6", linewidth=1, zorder=0)
@@ -282,7 +284,7 @@ def propagation() -> Figure:
     axes[0].set_title("moved, f = 0.8")
     axes[0].set_xlabel("12 dimensions, seen in the plane\nof the three class means")
     shares, features = (0, 0.2, 0.4, 0.6, 0.8, 1.0), made_up(24, 160, 2)
-    law = unem.GaussianPlus()
+    law = unem.Directions()
     for k, look in ((2, SECOND), (5, FIRST), (20, THIRD)):
         task, truth = drawn(features, 60, shots=3, effective_classes=k)
         near = graph_size(k, 75, law.neighbours)
@@ -299,7 +301,7 @@ def leave_one_out() -> Figure:
     figure, axes = panels(2, 3.2)
     shares = torch.linspace(0, 1, 11)
     for on, look in ((False, SECOND), (True, FIRST)):
-        law = unem.GaussianPlus(("plain",), False, 0, on)
+        law = unem.Directions(("plain",), False, 0, on)
         task = unem.Task(torch.tensor([[0.0], [6.0]]), torch.arange(2), torch.tensor([[2.0], [0.0]]))
         scaled = law.scaled(law.prepare(task), 1.0)
         squared = []
@@ -313,7 +315,7 @@ def leave_one_out() -> Figure:
     named(axes[0], (("without itself", FIRST, 0.03, 4.2), ("with itself", SECOND, 0.03, 1.6)))
     task, labels = drawn(made_up(20, 60, 8, apart=0.6), 100, shots=1, effective_classes=5)
     for on, look in ((False, SECOND), (True, FIRST)):
-        law = unem.GaussianPlus(("unit",), True, 0, on)
+        law = unem.Directions(("unit",), True, 0, on)
         layers = range(1, 9)
         curve = [right(unem.gem(task, law, unem.Schedule(1.0, 1.0, 7.0, layers=n)), labels) for n in layers]
         axes[1].plot(layers, curve, **look)
@@ -409,7 +411,7 @@ def gate() -> Figure:
         rows.append(log_weights.exp().mean(0))
         for name, k in (("told k", truth), ("averaged", None), ("k = 5", 5)):
             scores[name].append(
-                right(unem.create("unem-plus", schedule=whole, effective_classes=k).predict(task), labels)
+                right(unem.create_method("unem-plus", schedule=whole, effective_classes=k).predict(task), labels)
             )
     figure, axes = panels(2, 3.5, width_ratios=(1.15, 1))
     table = torch.stack(rows)
@@ -446,7 +448,7 @@ def queries() -> Figure:
     """From one query to several blocks."""
     test = made_up(24, 1200, 2)
     counts = (1, 3, 10, 30, 75, 300, 1000, 3000)
-    method, alone = unem.create("unem-plus", schedule=family()), unem.create("simpleshot")
+    method, alone = unem.create_method("unem-plus", schedule=family()), unem.create_method("simpleshot")
     figure, axes = panels(1, 3.3)
     for name, of, look in (("unem-plus", method, FIRST), ("simpleshot (each query alone)", alone, SECOND)):
         curve = []
@@ -465,8 +467,8 @@ def queries() -> Figure:
 def streams() -> Figure:
     """Ten batches of ten queries, for classes that are easy to tell apart and for such that are not."""
     figure, axes = panels(2, 3.7, sharey=True)
-    told = unem.create("unem-plus", schedule=family(), effective_classes=5)
-    free = unem.create("unem-plus", schedule=family())
+    told = unem.create_method("unem-plus", schedule=family(), effective_classes=5)
+    free = unem.create_method("unem-plus", schedule=family())
     kinds = (("memory, k told", told, True, THIRD), ("memory", free, True, FIRST), ("no memory", free, False, SECOND))
     for ax, title, apart in zip(axes, ("easier classes", "harder classes"), (0.55, 0.4), strict=True):
         task, labels = drawn(made_up(24, 200, 2, apart=apart), 120, shots=3, effective_classes=5, queries=100)
@@ -494,8 +496,8 @@ def no_support() -> Figure:
     config = quick(steps=270, shares=(1.0,))
     whole = unem.train_family(learn, FAMILIES["zero-shot-unem-joint"], shots=1, config=config)
     methods = (
-        ("zero-shot-unem-joint", unem.create("zero-shot-unem-joint", schedule=whole), FIRST),
-        ("text alone (zero-shot)", unem.create("zero-shot"), SECOND),
+        ("zero-shot-unem-joint", unem.create_method("zero-shot-unem-joint", schedule=whole), FIRST),
+        ("text alone (zero-shot)", unem.create_method("zero-shot"), SECOND),
     )
     counts = (1, 3, 10, 30, 75, 300)
     figure, axes = panels(1, 3.2)
@@ -513,14 +515,14 @@ def no_support() -> Figure:
 
 def trust() -> Figure:
     """How often a query of some confidence is right, before and after the temperature."""
-    method, kind = unem.create("unem-plus", schedule=family()), unem.Protocol(shots=3)
+    method, kind = unem.create_method("unem-plus", schedule=family()), unem.Protocol(shots=3)
     calibration = unem.calibrate(method, made_up(24, 120, 14), kind, tasks=200)
     task, labels = drawn(made_up(24, 160, 2), 150, shots=3, effective_classes=5)
     figure, axes = panels(1, 3.5)
     edges = torch.linspace(0, 1, 9)
     for name, of, look in (
         ("as it comes", method, SECOND),
-        ("calibrated", unem.Calibrated(method, calibration), FIRST),
+        ("calibrated", Calibrated(method, calibration), FIRST),
     ):
         prediction = of.predict(task)
         sure, good = prediction.probabilities.amax(-1).flatten(), (prediction.labels == labels).flatten().double()
@@ -550,7 +552,7 @@ def shipped() -> Figure:
             made_up(seed=20 + i, **kind),
             FAMILIES["unem-plus"],
             shots=3,
-            config=unem.FamilyConfig.fixed(5, layers=8, steps=120, tasks=(200,), batch=(25,)),
+            config=FamilyConfig.fixed(5, layers=8, steps=120, tasks=(200,), batch=(25,)),
         )
         for i, (name, kind) in enumerate(kinds.items())
     }
@@ -558,10 +560,10 @@ def shipped() -> Figure:
     for i, (name, kind) in enumerate(kinds.items()):
         task, labels = drawn(made_up(seed=30 + i, **kind), 100, shots=3)
         others = [
-            right(unem.create("unem-plus", schedule=s).predict(task), labels) for n, s in learned.items() if n != name
+            right(unem.create_method("unem-plus", schedule=s).predict(task), labels) for n, s in learned.items() if n != name
         ]
-        own = right(unem.create("unem-plus", schedule=learned[name]).predict(task), labels)
-        values = (right(unem.create("simpleshot").predict(task), labels), sum(others) / len(others), own)
+        own = right(unem.create_method("unem-plus", schedule=learned[name]).predict(task), labels)
+        values = (right(unem.create_method("simpleshot").predict(task), labels), sum(others) / len(others), own)
         looks = (
             ("simpleshot", "white", "////"),
             ("learned elsewhere", LIGHT, None),

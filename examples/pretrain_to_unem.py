@@ -188,7 +188,7 @@ def few_shot(features: unem.FeatureSet, args: argparse.Namespace) -> dict[str, t
     val, test = features.split("val"), features.split("test")
     settings = {"tasks": 20, "epochs": 2, "validation_tasks": 10} if args.smoke else {}
     schedule = unem.train(val, unem.Gaussian(), protocol(val, args), seed=args.seed, device=args.device, **settings)
-    methods = [*METHODS, unem.create("unem-gaussian", schedule=schedule)]
+    methods = [*METHODS, unem.create_method("unem-gaussian", schedule=schedule)]
     found = {}
     for method in methods:
         result = unem.evaluate(method, test, protocol(test, args), tasks=args.tasks, seed=args.seed, device=args.device)

@@ -35,5 +35,12 @@ def _seed() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture(scope="session")
+def toy():
+    from helpers.families import toy_features
+
+    return toy_features()
+
+
 def pytest_report_header() -> str:
     return f"reference data: {'found' if shared_files('parity/*.pt') else 'absent, tests that need it are skipped'}"

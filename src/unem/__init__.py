@@ -21,14 +21,14 @@ from unem.core.schedule import Schedule
 from unem.core.task import Prediction, Task
 from unem.data import FeatureSet, Protocol, TaskSource
 from unem.errors import InputError
-from unem.evaluation import calibrate, compare, evaluate, tune
-from unem.inference.auto import choose
+from unem.evaluation import compare, evaluate, tune
+from unem.evaluation.calibration import calibrate
 from unem.learning import UNEM, ScheduleFamily, train
 from unem.methods import create_method, list_methods, register_method
 from unem.presets import list_presets, load_schedule
 
 if TYPE_CHECKING:
-    from unem.inference.estimator import TransductiveClassifier
+    from unem.inference import TransductiveClassifier, choose
 
 __all__ = [
     "UNEM",
@@ -61,9 +61,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """scikit-learn is imported when its estimator is asked for."""
-    if name == "TransductiveClassifier":
-        from unem.inference.estimator import TransductiveClassifier
+    """What needs more than the core is imported when it is asked for: the estimator brings scikit-learn."""
+    if name in ("TransductiveClassifier", "choose"):
+        import unem.inference
 
-        return TransductiveClassifier
+        return getattr(unem.inference, name)
     raise AttributeError(f"module 'unem' has no attribute {name!r}")

@@ -7,8 +7,9 @@ import torch
 
 import unem
 from helpers.shared import shared_files
+from unem.core.memory import GraphedMethod
 from unem.core.numerics import backends
-from unem.data import TaskSource
+from unem.data import Sampler, TaskSource
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 
@@ -30,9 +31,7 @@ def test_the_same_draws_on_both_devices(balance, overlap, sizes, other):
     labels = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
     labels = labels[torch.randperm(len(labels))]
     protocol = unem.Protocol(shots=2, effective_classes=(2, 3), queries=14, balance=balance, overlap=overlap)
-    samplers = [
-        unem.Sampler(protocol, labels, labels.flip(0) if other else None, seed=5, device=d) for d in ("cpu", "cuda")
-    ]
+    samplers = [Sampler(protocol, labels, labels.flip(0) if other else None, seed=5, device=d) for d in ("cpu", "cuda")]
     here, there = (s.draw(3, 500) for s in samplers)
     for name in ("support_index", "support_labels", "query_index", "query_labels"):
         assert getattr(there, name).is_cuda
@@ -41,7 +40,7 @@ def test_the_same_draws_on_both_devices(balance, overlap, sizes, other):
 
 def test_drawing_does_not_wait_for_the_device():
     """Where every choice of classes suffices the host runs ahead."""
-    sampler = unem.Sampler(PROTOCOL, features().labels, device="cuda")
+    sampler = Sampler(PROTOCOL, features().labels, device="cuda")
     sampler.draw(0, 5)
     torch.cuda.set_sync_debug_mode("error")
     try:
@@ -129,8 +128,8 @@ def test_the_loop_never_asks_the_host(law):
 
 @pytest.mark.parametrize("name", ["em-gaussian", "paddle", "em-dirichlet"])
 def test_recorded_graphs_repeat_the_method(name):
-    method = unem.create(name)
-    graphed = unem.GraphedMethod(method)
+    method = unem.create_method(name)
+    graphed = GraphedMethod(method)
     source = TaskSource(PROTOCOL, features(), inputs=method.inputs, device="cuda")
     for first in (0, 20, 40):  # other tasks of one size, then tasks that are tensors
         task, _ = source.batch(first, 20)

@@ -94,7 +94,7 @@ def test_beta0_is_soft_kmeans():
         u /= u.sum(1, keepdims=True)
         weight = np.concatenate([onehot, u])
         centres = weight.T @ np.concatenate([support, query]) / weight.sum(0)[:, None]
-    result = unem.create("soft-kmeans", temperature=temperature).predict(task).probabilities[0]
+    result = unem.create_method("soft-kmeans", temperature=temperature).predict(task).probabilities[0]
     np.testing.assert_allclose(result.numpy(), u, atol=1e-10)
 
 
@@ -105,13 +105,13 @@ def test_paddle_is_a_schedule_on_scaled_channels():
         task.query / (task.query.amax(1, True) - task.query.amin(1, True)),
     )
     expected = one_by_one(scaled, reference.gaussian_gem, 4, betas=[1.0] * 100, temperatures=[1.0] * 100, scale=1.0)
-    np.testing.assert_allclose(unem.create("paddle").predict(task).probabilities.numpy(), expected, atol=1e-9)
+    np.testing.assert_allclose(unem.create_method("paddle").predict(task).probabilities.numpy(), expected, atol=1e-9)
 
 
 @pytest.mark.parametrize("hard", [False, True])
 def test_em_dirichlet_is_a_schedule(hard):
     task = reference.random_task(tasks=1, classes=5, shots=3, queries=12, similarities=True)
-    method = unem.create("hard-em-dirichlet" if hard else "em-dirichlet", effective_classes=2, iterations=4)
+    method = unem.create_method("hard-em-dirichlet" if hard else "em-dirichlet", effective_classes=2, iterations=4)
     expected = one_by_one(
         task, reference.dirichlet_gem, 5, betas=[2.0] * 4, temperatures=[1.0] * 4, scale=30.0, hard=hard
     )
@@ -121,7 +121,7 @@ def test_em_dirichlet_is_a_schedule(hard):
 def test_prototypes_are_the_first_layer():
     task = reference.random_task()
     first = unem.gem(task, unem.Gaussian(), unem.Schedule(3.0, 1.0, layers=5), trace=True).trace.assignments[0]
-    torch.testing.assert_close(unem.create("prototypes").predict(task).probabilities, first)
+    torch.testing.assert_close(unem.create_method("prototypes").predict(task).probabilities, first)
 
 
 LAWS = [unem.Gaussian(), unem.Dirichlet(), unem.Gaussian(1e-15), unem.Gaussian(form="direct")]

@@ -18,6 +18,7 @@ from unem.core.numerics import backends, dirichlet, native, newton
 from unem.core.numerics.dirichlet import dirichlet_m_step, dirichlet_mle, dirichlet_mm
 from unem.core.numerics.permutation import hash64, keyed_permutation, permute, round_keys, uniform
 from unem.core.numerics.special import digamma_trigamma
+from unem.errors import UnemWarning
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-13)])
@@ -85,7 +86,7 @@ def test_mle_recovers_parameters(dim, log_scale, seed):
 def test_degenerate_statistics_stay_finite_and_are_announced(monkeypatch):
     monkeypatch.setattr("unem.errors._already_said", set())
     mean_log = torch.tensor([[0.5, 0.3, 0.2]]).log()  # one sample: Σ exp ȳ = 1, no maximum
-    with pytest.warns(unem.UnemWarning, match="concentration is capped"):
+    with pytest.warns(UnemWarning, match="concentration is capped"):
         alpha = dirichlet_mle(mean_log.requires_grad_()).alpha
     assert torch.isfinite(alpha).all()
     assert 1e3 < alpha.sum() < 1e6

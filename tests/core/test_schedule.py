@@ -78,8 +78,8 @@ def test_files_that_are_not_schedules(tmp_path, content, message):
 def test_missing_files_and_presets_say_so(tmp_path):
     with pytest.raises(InputError, match="neither a file nor a preset"):
         unem.load_schedule(tmp_path / "none.json")
-    with pytest.raises(InputError, match="none is called"):
-        unem.preset("unem-gaussian/imaginary")
+    with pytest.raises(InputError, match="neither a file nor a preset"):
+        unem.load_schedule("unem-gaussian/imaginary")
     with pytest.raises(InputError, match="cannot write"):
         Schedule().save(tmp_path)
     assert not list(tmp_path.iterdir())
@@ -88,12 +88,12 @@ def test_missing_files_and_presets_say_so(tmp_path):
 def test_presets_are_the_published_values():
     presets = {n: p for n, p in unem.list_presets().items() if isinstance(p, unem.Schedule)}
     assert len(presets) == 137
-    mini = unem.preset("unem-gaussian/mini-imagenet/resnet18/5-shot")
+    mini = unem.load_schedule("unem-gaussian/mini-imagenet/resnet18/5-shot")
     assert mini.law == "gaussian"
     assert mini.lam(75)[:2] == pytest.approx((99.67475, 451.89014), abs=1e-4)
     assert mini.temperatures[-1] == pytest.approx(1.0911634)
     assert mini.feature_scale == pytest.approx(1.0699109)
     assert "CVPR 2025" in mini.provenance["citation"]
-    assert unem.preset("unem-dirichlet/sun397/clip-rn50/4-shot").layers == 8
+    assert unem.load_schedule("unem-dirichlet/sun397/clip-rn50/4-shot").layers == 8
     assert all(not s.adaptive for name, s in presets.items() if "-fixed" in name)
     json.dumps({name: s.to_dict() for name, s in presets.items()})

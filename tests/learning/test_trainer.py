@@ -6,9 +6,10 @@ import pytest
 import torch
 
 import unem
-from unem import InputError, TrainingConfig
+from unem import InputError
+from unem.core.laws import within_class_scatter
 from unem.data import load_digits
-from unem.learning.trainer import within_class_scatter
+from unem.learning import Trainer, TrainingConfig
 
 PROTOCOL = unem.Protocol(shots=2, effective_classes=3, queries=40)
 SMALL = {"tasks": 24, "epochs": 4, "batch_size": 8, "validation_tasks": 20}
@@ -32,7 +33,7 @@ def test_learning_beats_em_on_unseen_images():
 @pytest.mark.parametrize("law", [unem.Gaussian(), unem.Dirichlet()], ids=str)
 @pytest.mark.parametrize("recipe", [TrainingConfig.default, TrainingConfig.published])
 def test_the_same_seed_gives_the_same_schedule(validation, law, recipe):
-    config = recipe(law.name, **SMALL)
+    config = recipe(law, **SMALL)
     one, two = (unem.train(validation, law, PROTOCOL, config, seed=3) for _ in range(2))
     assert one == two
     assert one.provenance == two.provenance
@@ -53,26 +54,26 @@ class Stop(Exception):
 
 
 def stop_after(epochs, error):
-    def on_epoch(epoch):
-        if epoch.number == epochs:
+    def progress(news):
+        if news.done == epochs:
             raise error
 
-    return on_epoch
+    return progress
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, Stop])
 def test_a_resumed_run_equals_an_uninterrupted_one(validation, tmp_path, error):
-    """on_epoch runs before the checkpoint is written, so the interrupted epoch is repeated."""
+    """progress is told before the checkpoint is written, so the interrupted epoch is repeated."""
     path = tmp_path / "c.safetensors"
     run = {"protocol": PROTOCOL, "seed": 5, **SMALL}
     whole = unem.train(validation, unem.Gaussian(), **run)
     if error is KeyboardInterrupt:
-        part = unem.train(validation, unem.Gaussian(), **run, checkpoint=path, on_epoch=stop_after(3, error))
+        part = unem.train(validation, unem.Gaussian(), **run, checkpoint=path, progress=stop_after(3, error))
         assert part.provenance["interrupted"]
         assert part.provenance["epochs"] == 3
     else:
         with pytest.raises(Stop):
-            unem.train(validation, unem.Gaussian(), **run, checkpoint=path, on_epoch=stop_after(3, error))
+            unem.train(validation, unem.Gaussian(), **run, checkpoint=path, progress=stop_after(3, error))
     resumed = unem.train(validation, unem.Gaussian(), **run, checkpoint=path)
     assert resumed == whole
     assert resumed.provenance["history"] == whole.provenance["history"]
@@ -81,15 +82,15 @@ def test_a_resumed_run_equals_an_uninterrupted_one(validation, tmp_path, error):
 
 def test_interrupting_the_first_epoch_keeps_the_start_values(validation, monkeypatch):
     """After some steps, which have changed the parameters already."""
-    step, taken = unem.learning.trainer._Run._step, []
+    advance, taken = Trainer.advance, []
 
-    def interrupt(*args):
+    def interrupt(trainer):
         if len(taken) == 2:
             raise KeyboardInterrupt
-        taken.append(step(*args))
-        return taken[-1]
+        taken.append(trainer.step)
+        advance(trainer)
 
-    monkeypatch.setattr("unem.learning.trainer._Run._step", interrupt)
+    monkeypatch.setattr(Trainer, "advance", interrupt)
     schedule = unem.train(validation, unem.Gaussian(), PROTOCOL, **SMALL, class_balance=1.5)
     assert schedule.class_balances == pytest.approx((1.5,) * 10)
     assert schedule.provenance["kept_epoch"] == 0
@@ -114,10 +115,10 @@ def test_a_checkpoint_of_another_run_is_refused(validation, tmp_path):
 @pytest.mark.parametrize("law", [unem.Gaussian(), unem.Dirichlet()], ids=str)
 def test_chunks_and_keeping_do_not_change_the_result(validation, law, monkeypatch):
     """Memory decides how the work is cut, never what comes out (beyond rounding)."""
-    config = TrainingConfig.default(law.name, **SMALL)
+    config = TrainingConfig.default(law, **SMALL)
     whole = unem.train(validation, law, PROTOCOL, config)
-    monkeypatch.setattr("unem.learning.trainer.KEEP_BYTES", 0)
-    monkeypatch.setattr("unem.learning.trainer.tasks_per_batch", lambda *a, **k: 3)
+    monkeypatch.setattr("unem.learning.epochs.KEEP_BYTES", 0)
+    monkeypatch.setattr("unem.learning.epochs.tasks_per_batch", lambda *a, **k: 3)
     cut = unem.train(validation, law, PROTOCOL, config)
     assert cut.class_balances == pytest.approx(whole.class_balances, rel=1e-2)
     assert cut.temperatures == pytest.approx(whole.temperatures, rel=1e-2)
@@ -136,7 +137,7 @@ def test_ablations_keep_what_they_should(validation):
 
 
 def test_published_settings():
-    gaussian, dirichlet = TrainingConfig.published("gaussian"), TrainingConfig.published("dirichlet")
+    gaussian, dirichlet = TrainingConfig.published(unem.Gaussian()), TrainingConfig.published(unem.Dirichlet())
     assert (gaussian.tasks, gaussian.epochs, gaussian.learning_rate, gaussian.loss) == (1000, 80, 0.1, "published")
     assert gaussian.class_balance == pytest.approx(1.3132617)
     assert gaussian.temperature == pytest.approx(2.3132617)
@@ -164,9 +165,9 @@ def test_bad_settings_are_named(validation, changes, message):
 
 def test_scatter_sets_the_scale_of_any_embedding():
     features = unem.FeatureSet(torch.randn(2000, 8), torch.arange(2000) % 4)
-    assert within_class_scatter(features) == pytest.approx(8, rel=0.05)
+    assert within_class_scatter(features.features, features.labels) == pytest.approx(8, rel=0.05)
     constant = unem.FeatureSet(torch.ones(8, 3), torch.arange(8) % 2)
-    assert within_class_scatter(constant) == 1.0
+    assert within_class_scatter(constant.features, constant.labels) == 1.0
 
 
 def test_one_layer_can_be_learned(validation, tmp_path):
@@ -174,7 +175,7 @@ def test_one_layer_can_be_learned(validation, tmp_path):
     path = tmp_path / "c.safetensors"
     run = {"protocol": PROTOCOL, **SMALL, "layers": 1}
     with pytest.raises(Stop):
-        unem.train(validation, unem.Gaussian(), **run, checkpoint=path, on_epoch=stop_after(3, Stop))
+        unem.train(validation, unem.Gaussian(), **run, checkpoint=path, progress=stop_after(3, Stop))
     assert unem.train(validation, unem.Gaussian(), **run, checkpoint=path) == unem.train(
         validation, unem.Gaussian(), **run
     )
@@ -182,7 +183,7 @@ def test_one_layer_can_be_learned(validation, tmp_path):
 
 def test_learning_and_testing_use_different_tasks(validation):
     from unem.data import TaskSource
-    from unem.learning.trainer import HELD_OUT_SEED, TRAINING_SEED
+    from unem.learning.epochs import HELD_OUT_SEED, TRAINING_SEED
 
     draws = [
         TaskSource(PROTOCOL, validation, seed=s).draw(0, 50).query_index for s in (0, TRAINING_SEED, HELD_OUT_SEED)

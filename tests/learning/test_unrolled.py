@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import unem
 from helpers import reference
 from unem.core.em import iterate
-from unem.learning.unrolled import CONSTRAINTS, Constraint
+from unem.learning.parameters import CONSTRAINTS, Constraint
 
 ALL = ("class_balance", "temperature", "feature_scale")
 
@@ -35,7 +35,7 @@ def test_constraints_keep_their_bounds(raw):
 def test_a_model_starts_at_its_schedule(constraints):
     start = unem.Schedule((0.5, 30.0, 4.0), (1.05, 2.0, 1.5), 17.0, law="dirichlet")
     model = unem.UNEM(unem.Dirichlet(), start, learn=ALL, constraints=constraints)
-    again = model.schedule()
+    again = model.schedule
     assert again.class_balances == pytest.approx(start.class_balances, rel=1e-5)
     assert again.temperatures == pytest.approx(start.temperatures, rel=1e-5)
     assert again.feature_scale == pytest.approx(start.feature_scale, rel=1e-6)

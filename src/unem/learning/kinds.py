@@ -165,7 +165,7 @@ def initial_family(law: Directions, config: FamilyConfig) -> ScheduleFamily:
     coordinates = FIXED if config.is_fixed else ONE_SHOTS if len(config.shots) == 1 else ANY_SHOTS
     nothing = torch.zeros(0, 1), torch.zeros(0, dtype=torch.int64)
     values: dict[str, Any] = {}
-    for name, value in law.start_values(*nothing, 0, 0).items():
+    for name, value in law.start_values(*nothing, 0, 0.0).items():
         width = 1 if name in SINGLE else config.layers
         raw = float(linked(name).inverse(torch.tensor(value, dtype=torch.float64)))
         values[name] = ((raw,) * width, *((0.0,) * width for _ in range(coordinates - 1)))

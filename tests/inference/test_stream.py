@@ -1,0 +1,49 @@
+"""Batches that arrive one after another."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import unem
+from helpers.families import random_task, some_family
+from unem.inference.stream import Stream
+
+
+def test_a_stream_without_memory_is_one_batch_after_another():
+    _, family = some_family()
+    method = unem.create_method("unem-plus", schedule=family)
+    task = random_task(tasks=1, queries=20)
+    stream = Stream(method, task.support[0], task.support_labels[0], memory=0.0)
+    for part in (slice(0, 12), slice(12, 20)):
+        alone = method.predict(unem.Task(task.support[0], task.support_labels[0], task.query[0, part]))
+        assert torch.equal(stream.predict(task.query[0, part]).probabilities, alone.probabilities)
+    assert stream.seen == 0
+
+
+def test_a_stream_does_not_depend_on_the_order_within_a_batch():
+    _, family = some_family()
+    method = unem.create_method("unem-plus", schedule=family)
+    task = random_task(tasks=1, queries=20)
+    order = torch.randperm(12, generator=torch.Generator().manual_seed(0))
+    results = []
+    for first in (task.query[0, :12], task.query[0, :12][order]):
+        stream = Stream(method, task.support[0], task.support_labels[0])
+        stream.predict(first)
+        results.append(stream.predict(task.query[0, 12:]).probabilities)
+        assert stream.seen == pytest.approx(0.3 * 20)
+    torch.testing.assert_close(*results, rtol=0, atol=1e-9)
+    assert not torch.allclose(results[0], method.predict(task.of_queries(slice(12, None))).probabilities)
+
+
+def test_streams_refuse():
+    _, family = some_family()
+    task = random_task(tasks=1)
+    with pytest.raises(unem.InputError, match="memory: expected a number from 0 to 1, got 2"):
+        Stream(unem.create_method("unem-plus", schedule=family), task.support[0], task.support_labels[0], memory=2)
+    with pytest.raises(unem.InputError, match="method: expected unem-plus or unem-joint"):
+        Stream(unem.create_method("prototypes"), task.support[0], task.support_labels[0])
+    stream = Stream(unem.create_method("unem-plus", schedule=family), task.support[0], task.support_labels[0])
+    with pytest.raises(unem.InputError, match="query"):
+        stream.predict(torch.full((3, 6), torch.nan, dtype=torch.float64))
+    assert stream.seen == 0  # a bad batch leaves nothing
