@@ -14,7 +14,7 @@ from pathlib import Path
 import unem
 from learning import pools
 from unem.evaluation import Validation
-from unem.evaluation.evaluate import Evaluation
+from unem.evaluation import Evaluation
 from unem.evaluation.metrics import interval95
 from unem.methods import Method
 

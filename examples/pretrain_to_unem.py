@@ -192,7 +192,7 @@ def few_shot(features: unem.FeatureSet, args: argparse.Namespace) -> dict[str, t
     found = {}
     for method in methods:
         result = unem.evaluate(method, test, protocol(test, args), tasks=args.tasks, seed=args.seed, device=args.device)
-        found[str(result.settings["method"])] = (round(result.accuracy, 2), round(result.interval, 2))
+        found[str(result.method["name"])] = (round(result.accuracy, 2), round(result.interval, 2))
     return found
 
 

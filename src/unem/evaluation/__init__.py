@@ -1,25 +1,47 @@
-"""Scoring methods on tasks: one by one, side by side, tuned or learned on validation tasks, and how far to trust what they say."""
+"""Evaluation: scoring methods on tasks.
 
-from unem.evaluation.calibration import Assessment, Calibrated, Calibration, assess, calibrate
-from unem.evaluation.compare import Comparison, compare
-from unem.evaluation.evaluate import Evaluation, evaluate
+:func:`evaluate` scores one method, :func:`compare` several on the same tasks; :func:`tune` and :class:`Validation` choose
+settings, or learn a schedule, on validation tasks. Every result is a :class:`Record`. :func:`calibrate` says how far to trust
+the probabilities of a method, :func:`assess` how well that holds.
+"""
+
+from unem.evaluation.assessment import Assessment, assess
+from unem.evaluation.calibration import Calibrated, Calibration, calibrate, fit_temperature
+from unem.evaluation.comparison import FORMATS, Comparison, cells, compare
+from unem.evaluation.digests import code_digest, code_version, content_digest, value_digest
 from unem.evaluation.metrics import expected_calibration_error, interval95
+from unem.evaluation.new_classes import novelty
 from unem.evaluation.prepare import Validation
-from unem.evaluation.tune import Tuned, tune
+from unem.evaluation.record import COLUMNS, SCORES, Record, circumstances, flat
+from unem.evaluation.scoring import Evaluation, evaluate
+from unem.evaluation.tuning import Tuned, tune
 
 __all__ = [
+    "COLUMNS",
+    "FORMATS",
+    "SCORES",
     "Assessment",
     "Calibrated",
     "Calibration",
     "Comparison",
     "Evaluation",
+    "Record",
     "Tuned",
     "Validation",
     "assess",
     "calibrate",
+    "cells",
+    "circumstances",
+    "code_digest",
+    "code_version",
     "compare",
+    "content_digest",
     "evaluate",
     "expected_calibration_error",
+    "fit_temperature",
+    "flat",
     "interval95",
+    "novelty",
     "tune",
+    "value_digest",
 ]

@@ -19,26 +19,20 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from unem._checks import check_count
 from unem._io import read_json, write_json
 from unem._version import __version__
-from unem.core.laws.views import VIEWS, scatter
-from unem.core.numerics.distances import squared_distances
-from unem.core.task import Inputs, Prediction, Task
+from unem.core import Inputs, Prediction, Task
 from unem.data import FeatureSet, Protocol
-from unem.errors import InputError, warn_once
-from unem.evaluation.evaluate import Evaluation, evaluate
-from unem.evaluation.metrics import CalibrationBins, interval95
+from unem.errors import InputError
+from unem.evaluation.new_classes import novelty
+from unem.evaluation.scoring import evaluate
 from unem.methods import Method, create_for
 
 __all__ = [
-    "Assessment",
     "Calibrated",
     "Calibration",
-    "assess",
     "calibrate",
     "fit_temperature",
-    "strangeness",
     "task_quantiles",
 ]
 
@@ -145,39 +139,6 @@ def task_quantiles(scores: Float[Tensor, "task query"], levels: Sequence[float])
     return tuple(ordered[rank - 1].item() for rank in ranks if rank <= len(ordered))
 
 
-# -- queries of no class in the support -----------------------------------------------------------------------------------
-
-
-def strangeness(task: Task, *, neighbours: int = 3) -> Float[Tensor, "*task query"]:
-    r"""How far a query is from every class of the support, and those like it are: ``½ d_n + ½ mean_{m ∈ N(n)} d_m``.
-
-    ``d_n = min_k mean_views ‖z_n − m_k‖² / v`` in the views "unit" and "root", m the class means of the support, v its pooled scatter
-    within classes, N(n) the nearest other queries in the same distance: strangers seldom come alone. It does not look at the prediction, so it
-    is the same for all methods.
-
-    Example:
-        >>> support = torch.eye(3).repeat_interleave(2, 0) + 0.01 * torch.randn(6, 3)
-        >>> query = torch.tensor([[1.0, 0, 0], [0, 1, 0], [1, 1, 1]])
-        >>> strangeness(Task(support, torch.tensor([0, 0, 1, 1, 2, 2]), query), neighbours=0).argmax().item()
-        2
-    """
-    check_count(at_least=0, neighbours=neighbours)
-    shots = task.shots.to(task.dtype)
-    to_means, between = [], []
-    for view in ("unit", "root"):
-        seen = VIEWS[view](task)
-        spread = scatter(seen, shots, seen.query @ seen.sums.mT).view(-1, 1, 1)
-        to_means.append(squared_distances(seen.query, seen.sums / shots.unsqueeze(-1)) / spread)
-        between.append(squared_distances(seen.query, seen.query) / spread)
-    far = torch.stack(to_means).mean(0).amin(-1)
-    if count := min(neighbours, task.num_queries - 1):
-        apart = torch.stack(between).mean(0)
-        apart.diagonal(dim1=-2, dim2=-1).fill_(torch.inf)
-        nearest = apart.topk(count, -1, largest=False).indices
-        far = 0.5 * far + 0.5 * far.gather(1, nearest.flatten(1)).view(nearest.shape).mean(-1)
-    return far.squeeze(0) if task.single else far
-
-
 # -- calibration ----------------------------------------------------------------------------------------------------------
 
 
@@ -189,7 +150,7 @@ class Calibration:
         method: its name.
         temperature: τ of ``p ∝ u^{1/τ}``.
         set_thresholds: for each of ``LEVELS``, as far as the tasks allow, the probability that a class needs to be in the set.
-        strangeness_thresholds: for each of them, the strangeness above which a query is of none of the classes.
+        novelty_thresholds: for each of them, the novelty above which a query is of none of the classes.
         tasks: calibration tasks that the thresholds come from.
         provenance: what they were drawn from.
     """
@@ -197,7 +158,7 @@ class Calibration:
     method: str
     temperature: float
     set_thresholds: tuple[float, ...]
-    strangeness_thresholds: tuple[float, ...]
+    novelty_thresholds: tuple[float, ...]
     tasks: int
     provenance: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
@@ -206,7 +167,7 @@ class Calibration:
             raise InputError(f"temperature: expected a finite number above 0, got {self.temperature!r}")
         if not isinstance(self.tasks, int) or self.tasks < 1:
             raise InputError(f"tasks: expected a whole number of at least 1, got {self.tasks!r}")
-        for name, sign in (("set_thresholds", -1), ("strangeness_thresholds", 1)):
+        for name, sign in (("set_thresholds", -1), ("novelty_thresholds", 1)):
             values = tuple(float(v) for v in getattr(self, name))
             ordered = all(sign * a <= sign * b for a, b in itertools.pairwise(values))
             if len(values) > len(LEVELS) or not ordered or not all(math.isfinite(v) and v >= 0 for v in values):
@@ -243,18 +204,22 @@ class Calibration:
                 never below the accuracy.
         """
         probabilities = self.tempered(prediction).probabilities
-        found = probabilities >= self._at(self.set_thresholds, coverage, "coverage")
+        members = probabilities >= self._at(self.set_thresholds, coverage, "coverage")
         if not empty:
-            found = found.scatter(-1, probabilities.argmax(-1, keepdim=True), True)
-        return found
+            members = members.scatter(-1, probabilities.argmax(-1, keepdim=True), True)
+        return members
 
     def none_of_these(self, task: Task, false_alarms: float = 0.05) -> Bool[Tensor, "*task query"]:
         """Queries that seem to be of no class in the support; of those that are of one, at most a share ``false_alarms`` does.
 
-        That share is guaranteed as the coverage of :meth:`sets` is, for tasks without strangers: strangers make those near them look strange.
+        That share is guaranteed as the coverage of :meth:`sets` is, for tasks where every query is of one of the classes: those that are
+        not raise the novelty of the queries near them.
         """
-        threshold = self._at(self.strangeness_thresholds, 1 - false_alarms, "1 - false_alarms")
-        return strangeness(task) > threshold
+        return novelty(task) > self.novelty_threshold(false_alarms)
+
+    def novelty_threshold(self, false_alarms: float = 0.05) -> float:
+        """The novelty above which a query is taken to be of no class in the support."""
+        return self._at(self.novelty_thresholds, 1 - false_alarms, "1 - false_alarms")
 
     def _at(self, thresholds: tuple[float, ...], level: float, name: str) -> float:
         if not 0 < level < 1:
@@ -274,14 +239,14 @@ class Calibration:
     def from_dict(cls, value: Any, source: str = "calibration") -> Calibration:
         """The inverse of :meth:`to_dict`; ``source`` is named in messages."""
         if not isinstance(value, Mapping) or value.get("format") != FORMAT:
-            found = value.get("format") if isinstance(value, Mapping) else type(value).__name__
-            raise InputError(f"{source} is not a calibration: expected format {FORMAT!r}, found {found!r}")
+            kind = value.get("format") if isinstance(value, Mapping) else type(value).__name__
+            raise InputError(f"{source} is not a calibration: expected format {FORMAT!r}, found {kind!r}")
         try:
             return cls(
                 method=str(value["method"]),
                 temperature=float(value["temperature"]),
                 set_thresholds=tuple(value["set_thresholds"]),
-                strangeness_thresholds=tuple(value["strangeness_thresholds"]),
+                novelty_thresholds=tuple(value["novelty_thresholds"]),
                 tasks=value["tasks"],
                 provenance=dict(value.get("provenance") or {}),
             )
@@ -356,7 +321,7 @@ def calibrate(
         >>> labels = torch.arange(10).repeat_interleave(40)
         >>> features = unem.FeatureSet(torch.eye(10)[labels] * 2 + torch.randn(400, 10), labels)
         >>> calibration = calibrate("paddle", features, unem.Protocol(queries=20), tasks=50)
-        >>> trusted = unem.Calibrated(unem.create_method("paddle"), calibration)
+        >>> trusted = Calibrated(unem.create_method("paddle"), calibration)
         >>> task = unem.Task(features.features[::4], labels[::4], features.features[1::4])
         >>> calibration.sets(trusted.predict(task), coverage=0.9).shape
         torch.Size([100, 10])
@@ -368,27 +333,27 @@ def calibrate(
         raise InputError(f"tasks: expected a whole number of at least 2, got {tasks!r}")
     first = max(1, tasks // TEMPERING_SHARE)
     run = functools.partial(evaluate, method, features, protocol, query=query, device=device)
-    seen: list[tuple[Tensor, Tensor]] = []
+    observed: list[tuple[Tensor, Tensor]] = []
     run(
         tasks=first,
         seed=seed ^ TEMPERING,
         progress=_part(progress, 0, tasks),
-        observe=lambda task, prediction, labels: seen.append((prediction.probabilities, labels)),
+        observe=lambda task, prediction, labels: observed.append((prediction.probabilities, labels)),
     )
-    temperature = fit_temperature(*(torch.cat(part) for part in zip(*seen, strict=True)))
+    temperature = fit_temperature(*(torch.cat(part) for part in zip(*observed, strict=True)))
     own: list[Tensor] = []
-    strange: list[Tensor] = []
+    far: list[Tensor] = []
 
     def scores(task: Task, prediction: Prediction, labels: Tensor) -> None:
         own.append(temper(prediction.probabilities, temperature).gather(-1, labels.unsqueeze(-1)).squeeze(-1))
-        strange.append(strangeness(task))
+        far.append(novelty(task))
 
     run(tasks=tasks - first, seed=seed ^ THRESHOLDS, progress=_part(progress, first, tasks), observe=scores)
     return Calibration(
         method=method.name,
         temperature=temperature,
         set_thresholds=tuple(-score for score in task_quantiles(-torch.cat(own), LEVELS)),
-        strangeness_thresholds=task_quantiles(torch.cat(strange), LEVELS),
+        novelty_thresholds=task_quantiles(torch.cat(far), LEVELS),
         tasks=tasks - first,
         provenance={
             "calibrated_on": features.name if query is None else f"{features.name} (support), {query.name} (query)",
@@ -404,110 +369,6 @@ def calibrate(
 
 def _part(progress: Callable[[int, int], None] | None, before: int, total: int) -> Callable[[int, int], None] | None:
     return None if progress is None else lambda done, _: progress(before + done, total)
-
-
-# -- how it does ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Assessment:
-    """How a calibration does on tasks; all but ``set_size`` and ``level`` in percent.
-
-    Attributes:
-        evaluation: the method as it is.
-        level: the coverage that was asked for, between 0 and 1.
-        calibration_error: after tempering; ``evaluation.calibration_error`` is that before.
-        per_task: share of each task's queries whose set holds their class; sets are never empty.
-        threshold_coverage: the same where sets may be empty: what is guaranteed, and near ``level`` even where the accuracy is above it.
-        set_size: classes in a set, on average.
-    """
-
-    evaluation: Evaluation
-    level: float
-    calibration_error: float
-    per_task: Float[Tensor, " task"] = field(repr=False)
-    threshold_coverage: float
-    set_size: float
-
-    @property
-    def coverage(self) -> float:
-        return self.per_task.mean().item()
-
-    @property
-    def interval(self) -> float:
-        """Half width of the 95 % confidence interval of the coverage."""
-        return interval95(self.per_task)
-
-    def row(self, *, per_task: bool = False) -> dict[str, Any]:
-        """Plain values for a JSON file."""
-        return {
-            **self.evaluation.row(per_task=per_task),
-            "level": self.level,
-            "calibrated_error": round(self.calibration_error, 4),
-            "coverage": round(self.coverage, 4),
-            "coverage_interval": round(self.interval, 4),
-            "threshold_coverage": round(self.threshold_coverage, 4),
-            "set_size": round(self.set_size, 4),
-        }
-
-
-def assess(
-    method: Method,
-    calibration: Calibration,
-    features: FeatureSet,
-    protocol: Protocol,
-    *,
-    level: float = 0.9,
-    **more: Any,
-) -> Assessment:
-    """Evaluate a method with and without its calibration, on the same tasks, in one pass.
-
-    The other arguments are those of :func:`unem.evaluate`.
-
-    Example:
-        >>> import torch, unem
-        >>> labels = torch.arange(10).repeat_interleave(60)
-        >>> features = unem.FeatureSet(torch.eye(10)[labels] * 2 + torch.randn(600, 10), labels)
-        >>> method, protocol = unem.create_method("simpleshot"), unem.Protocol(queries=20)
-        >>> found = assess(method, calibrate(method, features, protocol, tasks=100), features, protocol, tasks=50)
-        >>> found.coverage > 80
-        True
-    """
-    Calibrated(method, calibration)  # refuses another method's
-    _warn_of_another_protocol(calibration, protocol)
-    bins, covered, strictly, sizes = CalibrationBins(), list[Tensor](), list[Tensor](), list[Tensor]()
-
-    def observe(task: Task, prediction: Prediction, labels: Tensor) -> None:
-        tempered = calibration.tempered(prediction)
-        bins.add(tempered.probabilities.amax(-1), tempered.labels == labels)
-        sets = calibration.sets(tempered, level)
-        own = labels.unsqueeze(-1)
-        covered.append(sets.gather(-1, own).double().mean((1, 2)))
-        strictly.append(calibration.sets(tempered, level, empty=True).gather(-1, own).double().mean((1, 2)))
-        sizes.append(sets.sum(-1).double().mean(1))
-
-    evaluation = evaluate(method, features, protocol, observe=observe, **more)
-    return Assessment(
-        evaluation=evaluation,
-        level=level,
-        calibration_error=100 * bins.error(),
-        per_task=100 * torch.cat(covered).cpu(),
-        threshold_coverage=100 * torch.cat(strictly).mean().item(),
-        set_size=torch.cat(sizes).mean().item(),
-    )
-
-
-def _warn_of_another_protocol(calibration: Calibration, protocol: Protocol) -> None:
-    """Thresholds hold for tasks like those they come from."""
-    then, now = calibration.provenance.get("protocol") or {}, protocol.to_dict()
-    changed = [name for name in now if name in then and _plain(then[name]) != _plain(now[name])]
-    if changed:
-        listed = ", ".join(f"{name} {then[name]} then and {now[name]} now" for name in changed)
-        warn_once(f"the calibration was made on other tasks ({listed}); its coverage is not guaranteed here")
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _check_probabilities(probabilities: Tensor) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from unem._io import write_json
 from unem.data import FeatureSet, Protocol
 from unem.errors import InputError
-from unem.evaluation.tune import cache_file, cached, tune, what_determines
+from unem.evaluation.digests import cached
+from unem.evaluation.tuning import determining, tune
 from unem.methods import Method, create_for, create_method, grid_points, method_info
 from unem.presets import load_schedule
 
@@ -85,16 +85,11 @@ class Validation:
         return Ready(method, tuned.settings, len(tuned.trials) * tuned.tasks, tuned.seconds)
 
     def _learned(self, name: str, protocol: Protocol, device: torch.device | str) -> Ready:
-        determined_by = what_determines(self.features, self.query, protocol, 0, self.seed) | {"learn": name}
-        determined_by |= {"learning": dict(self.learning)} if self.learning else {}
-        place = None if self.cache is None else cache_file(self.cache, determined_by)
-        stored = cached(place)
-        if stored is None:
-            stored = self._train(name, protocol, device)
-            if place is not None:
-                write_json(place, {**determined_by, **stored})
-        method = create_method(name, schedule=load_schedule(stored["schedule"]))
-        return Ready(method, {}, int(stored["runs"]), float(stored["seconds"]))
+        drawn = determining(self.features, self.query, protocol, 0, self.seed)
+        determined_by = {"method": {"name": name, "learning": dict(self.learning)}, "protocol": drawn}
+        result, _ = cached(self.cache, determined_by, lambda: self._train(name, protocol, device))
+        method = create_method(name, schedule=load_schedule(result["schedule"]))
+        return Ready(method, {}, int(result["runs"]), float(result["seconds"]))
 
     def _train(self, name: str, protocol: Protocol, device: torch.device | str) -> dict[str, Any]:
         info = method_info(name)

@@ -2,48 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cached_property, lru_cache
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
-import unem
 from unem._io import plain
-from unem._version import __version__
 from unem.data import Protocol
 from unem.errors import InputError
+from unem.evaluation import code_version, value_digest
 from unem.experiments.images import Images
 
-__all__ = ["Cell", "Job", "Preparation", "code_version", "job_from_key", "job_name"]
+__all__ = ["Cell", "Job", "Preparation", "job_from_key"]
 
 FORMAT = 1  # raise it when rows mean something else
-COMPUTING = ("core", "data", "learning", "methods", "evaluation")  # the folders that decide a result
-
-
-@lru_cache(1)
-def code_version() -> str:
-    """The version, and a digest of the sources that decide results, so that no row outlives the code that made it."""
-    root = Path(unem.__file__).parent
-    content = hashlib.sha256()
-    for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".c")):
-        first = path.relative_to(root).parts[0]
-        if first in COMPUTING:
-            content.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
-    return f"{__version__}+{content.hexdigest()[:10]}"
-
-
-def job_name(key: Mapping[str, Any]) -> str:
-    """The name of a job: a hash of its key, the same on every machine.
-
-    Example:
-        >>> job_name({"a": 1, "b": 2.0}) == job_name({"b": 2.0, "a": 1})
-        True
-    """
-    text = json.dumps(plain(dict(key)), sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
 @dataclass(frozen=True)
@@ -65,8 +37,11 @@ class Preparation:
     tasks: int = 0
     learning: Mapping[str, Any] = field(default_factory=dict)
     classes: int = 0
-    code: str = field(default_factory=code_version)
+    code: str = ""
     kind = "preparation"
+
+    def __post_init__(self) -> None:
+        _note_code(self)
 
     @cached_property
     def key(self) -> dict[str, Any]:
@@ -74,7 +49,7 @@ class Preparation:
 
     @cached_property
     def name(self) -> str:
-        return job_name(self.key)
+        return value_digest(self.key)
 
     @property
     def needs(self) -> Preparation | None:
@@ -99,8 +74,11 @@ class Cell:
     seed: int = 0
     settings: Mapping[str, Any] = field(default_factory=dict)
     preparation: Preparation | None = None
-    code: str = field(default_factory=code_version)
+    code: str = ""
     kind = "cell"
+
+    def __post_init__(self) -> None:
+        _note_code(self)
 
     @cached_property
     def key(self) -> dict[str, Any]:
@@ -108,7 +86,7 @@ class Cell:
 
     @cached_property
     def name(self) -> str:
-        return job_name(self.key)
+        return value_digest(self.key)
 
     @property
     def needs(self) -> Preparation | None:
@@ -116,6 +94,12 @@ class Cell:
 
 
 Job = Cell | Preparation
+
+
+def _note_code(job: Job) -> None:
+    """The code that a job is planned with, where its key does not say."""
+    if not job.code:
+        object.__setattr__(job, "code", code_version(job.method))
 
 
 def _key(job: Job) -> dict[str, Any]:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from unem.data import FORMATS, SPLIT_SEPARATOR, FeatureSet, Protocol, TaskSource
 from unem.errors import InputError
+from unem.evaluation import content_digest
 from unem.methods import method_info
 
-__all__ = ["FeatureFolder", "Images", "parse_classes", "usual_images"]
+__all__ = ["FeatureFolder", "Images", "check_tasks", "parse_classes", "usual_images"]
 
 ENDINGS = tuple(FORMATS)
 LOADED_AT_ONCE = 3  # one that is tested, one that is learned on, one to spare
@@ -30,7 +27,7 @@ class Images:
 
     Args:
         features: the file's name without its ending.
-        digest: names its content (:func:`content_digest`).
+        digest: names its content (:func:`unem.evaluation.content_digest`).
         support_split, query_split: splits (several: ``"train+val"``); all images when left out.
         query_classes: classes that queries come from: ``"even"``, ``"odd"``, or numbers such as ``"0-97,120"``.
     """
@@ -102,22 +99,6 @@ def usual_images(features: FeatureSet, digest: str) -> tuple[Images, Images]:
     return replace(everything, query_classes="even"), replace(everything, query_classes="odd")
 
 
-def content_digest(features: FeatureSet) -> str:
-    """Names everything in a feature set that can decide a result: also splits, numbers of classes, and the base mean.
-
-    Example:
-        >>> import torch
-        >>> one, two = (FeatureSet(torch.eye(2), [0, 1], split=["val", s]) for s in ("val", "test"))
-        >>> content_digest(one) == content_digest(two)
-        False
-    """
-    content = hashlib.sha256(features.digest.encode())
-    content.update(repr((features.kind, features.class_ids, features.class_names)).encode())
-    for value in (features.split_names, features.base_mean):
-        content.update(b"-" if value is None else np.ascontiguousarray(value).tobytes())
-    return content.hexdigest()[:16]
-
-
 class FeatureFolder:
     """Feature files of a folder, by name; a few of them are kept in memory."""
 
@@ -173,7 +154,3 @@ def check_tasks(features: FeatureSet, images: Images, protocol: Protocol, method
     if info.inputs != "features" and support.kind == "embeddings" and support.text_features is None:
         raise InputError(f"{images.features!r} has no text features, which {method} needs")
     TaskSource(images.protocol(protocol, support), support, query)
-
-
-def images_from(value: Mapping[str, Any]) -> Images:
-    return Images(**value)

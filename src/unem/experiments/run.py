@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
-import platform
+import importlib
+import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 import torch
 
-from unem._version import __version__
 from unem.data import FeatureSet
 from unem.errors import InputError
-from unem.evaluation import Evaluation, Validation, evaluate
-from unem.experiments.cells import Cell, Job, Preparation, code_version
+from unem.evaluation import Evaluation, Validation, circumstances, code_version, evaluate
+from unem.experiments.cells import Cell, Job, Preparation
 from unem.experiments.images import Images
 from unem.methods import Method, create_for, create_method, method_info
 from unem.presets import load_schedule
 
-__all__ = ["run_job"]
+__all__ = ["find_method", "origin_of", "run_job"]
 
 LARGEST_CONFUSION = 256  # classes; a larger table is not worth its place in every row
 
 Pools = Callable[[Images], tuple[FeatureSet, FeatureSet | None]]
+
+
+def origin_of(method: str) -> dict[str, Any] | None:
+    """Where another process finds a method that is not of this library; None for those that are."""
+    module = method_info(method).method.__module__
+    return None if module.split(".")[0] == "unem" else {"module": module, "path": [p for p in sys.path if p]}
+
+
+def find_method(method: str, origin: Mapping[str, Any] | None) -> None:
+    """Import the module that registers a method, in a process that may not know it yet."""
+    if origin is None:
+        return
+    if origin["module"] == "__main__":
+        raise InputError(
+            f"method: {method!r} is defined in the script that was started, which workers do not run; define it in a module "
+            "that the script imports"
+        )
+    sys.path += [folder for folder in origin["path"] if folder not in sys.path]
+    importlib.import_module(origin["module"])
 
 
 def run_job(job: Job, pools: Pools, prepared: Mapping[str, Any] | None = None, device: str = "cpu") -> dict[str, Any]:
@@ -34,8 +52,8 @@ def run_job(job: Job, pools: Pools, prepared: Mapping[str, Any] | None = None, d
         pools: gives the sets that support and query come from (:meth:`Images.pools`), best from memory.
         prepared: the result of the preparation that a cell needs.
     """
-    if job.code != code_version():
-        raise InputError(f"code: this is unem {code_version()}, the job was planned with {job.code}; install the same")
+    if job.code != (code := code_version(job.method)):
+        raise InputError(f"code: this is unem {code}, the job was planned with {job.code}; install the same")
     began = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -44,7 +62,8 @@ def run_job(job: Job, pools: Pools, prepared: Mapping[str, Any] | None = None, d
         else:
             result, spent = _score(job, pools, prepared or {}, device)
     notes = sorted({str(w.message) for w in caught if issubclass(w.category, UserWarning)})
-    return {"result": result, "run": spent | _circumstances(time.perf_counter() - began, device, notes)}
+    seconds = time.perf_counter() - began
+    return {"result": result, "run": {**spent, **circumstances(device), "seconds": seconds, "notes": notes}}
 
 
 def _prepare(job: Preparation, pools: Pools, device: str) -> dict[str, Any]:
@@ -70,10 +89,10 @@ def _score(cell: Cell, pools: Pools, prepared: Mapping[str, Any], device: str) -
     protocol = cell.images.protocol(cell.protocol, support)
     method = _method(cell, prepared, support.num_classes)
     done = evaluate(method, support, protocol, query=query, tasks=cell.tasks, seed=cell.seed, device=device)
-    run = {"seconds_per_task": done.seconds_per_task, "peak_memory_mb": round(done.peak_memory_mb, 1)}
     chosen = {"chosen": dict(prepared["settings"])} if prepared.get("settings") else {}
     learned = {"schedule": _numbers(prepared["schedule"])} if prepared.get("schedule") else {}
-    return _measured(done, protocol.queries, support) | chosen | learned, run
+    result = done.to_dict()["scores"] | _counts(done, protocol.queries, support) | chosen | learned
+    return result, dict(done.run)
 
 
 def _method(cell: Cell, prepared: Mapping[str, Any], classes: int) -> Method:
@@ -89,15 +108,10 @@ def _numbers(schedule: Mapping[str, Any]) -> dict[str, Any]:
     return {k: schedule[k] for k in ("class_balance", "temperature", "feature_scale", "layers", "law") if k in schedule}
 
 
-def _measured(done: Evaluation, queries: int, support: FeatureSet) -> dict[str, Any]:
+def _counts(done: Evaluation, queries: int, support: FeatureSet) -> dict[str, Any]:
     """Counts rather than shares: exact, short, and enough for paired differences."""
-    assert done.reliability is not None
     counts, confidence, right = done.reliability.tolist()
     return {
-        "accuracy": round(done.accuracy, 4),
-        "interval": round(done.interval, 4),
-        "tail_accuracy": round(done.tail, 4),
-        "calibration_error": round(done.calibration_error, 4),
         "classes": support.num_classes,
         "correct": (done.per_task * queries / 100).round().long().tolist(),
         "reliability": {
@@ -110,20 +124,8 @@ def _measured(done: Evaluation, queries: int, support: FeatureSet) -> dict[str, 
 
 
 def _confusion(done: Evaluation, support: FeatureSet) -> dict[str, Any] | None:
-    if done.confusion is None or support.num_classes > LARGEST_CONFUSION:
+    if support.num_classes > LARGEST_CONFUSION:
         return None
     true, taken_for = done.confusion.nonzero(as_tuple=True)
     counts = torch.stack([true, taken_for, done.confusion[true, taken_for]], 1).tolist()
     return {"classes": list(support.class_names or map(str, support.class_ids)), "counts": counts}
-
-
-def _circumstances(seconds: float, device: str, notes: list[str]) -> dict[str, Any]:
-    cuda = torch.device(device).type == "cuda"
-    return {
-        "seconds": seconds,
-        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S"),
-        "device": torch.cuda.get_device_name(device) if cuda else platform.machine(),
-        "threads": torch.get_num_threads(),
-        "versions": {"unem": __version__, "torch": torch.__version__, "python": platform.python_version()},
-        "notes": notes,
-    }

@@ -11,7 +11,7 @@ from typing import Any
 from unem.core.schedule import Schedule
 from unem.errors import InputError
 
-__all__ = ["seed_file", "spread", "typical"]
+__all__ = ["held_out_accuracy", "seed_file", "spread", "typical"]
 
 PER_LAYER = {"class_balance": "class_balances", "temperature": "temperatures"}
 

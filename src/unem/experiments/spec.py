@@ -19,7 +19,7 @@ from unem.experiments.images import FeatureFolder, Images, check_tasks, usual_im
 from unem.learning import FamilyConfig, TrainingConfig, variant
 from unem.methods import MethodInfo, create_for, grid_points, list_methods, method_info
 
-__all__ = ["LeftOut", "Plan", "Spec", "expand", "read_spec"]
+__all__ = ["LeftOut", "Plan", "Spec", "expand", "parse_spec", "read_spec"]
 
 BLOCK_DEFAULTS: Mapping[str, Any] = {
     "shots": 5,
@@ -96,7 +96,7 @@ def read_spec(path: str | os.PathLike[str]) -> Spec:
 
     ::
 
-        features_dir = "features"        # beside this file; --features overrides
+        features_dir = "features"        # beside this file
         tasks = 1000                     # what all blocks share
 
         [[cells]]

@@ -14,9 +14,10 @@ from typing import Any
 
 from unem._io import plain, write_aside, write_json
 from unem.errors import InputError
-from unem.experiments.cells import job_name
+from unem.evaluation import COLUMNS as NUMBERS
+from unem.evaluation import SCORES, Record, value_digest
 
-__all__ = ["COLUMNS", "ResultsStore", "flat"]
+__all__ = ["COLUMNS", "ResultsStore", "columns_of", "in_order", "record_of", "to_csv", "variant_name"]
 
 FORMAT = "unem-row/1"
 PLANS = "plans"
@@ -69,7 +70,7 @@ class ResultsStore:
         except (OSError, UnicodeDecodeError, json.JSONDecodeError):
             return None
         whole = isinstance(row, dict) and row.get("format") == FORMAT and isinstance(row.get("key"), dict)
-        return row if whole and job_name(row["key"]) == name else None
+        return row if whole and value_digest(row["key"]) == name else None
 
     def damaged(self) -> list[str]:
         """Files that look like rows and are none; they are computed again when they are wanted."""
@@ -86,7 +87,7 @@ class ResultsStore:
 
     def put(self, key: Mapping[str, Any], result: Mapping[str, Any], run: Mapping[str, Any]) -> str:
         """Write a row, whole or not at all; returns its name."""
-        name = job_name(key)
+        name = value_digest(key)
         row = {"format": FORMAT, "name": name, "key": dict(key), "result": dict(result), "run": dict(run)}
         with write_aside(self.path(name)) as aside:  # one line: `unem results show` sets it out for reading
             aside.write_text(json.dumps(plain(row), ensure_ascii=False) + "\n", encoding="utf-8")
@@ -115,39 +116,48 @@ class ResultsStore:
         return found
 
 
+def record_of(row: Mapping[str, Any]) -> Record:
+    """A cell's row as the record of a result; the row keeps more, such as the counts of each task."""
+    key, result = row["key"], row["result"]
+    preparation = key.get("preparation") or {}
+    learning, images = preparation.get("learning") or {}, key["images"]
+    learned_on = preparation["images"]["features"] if learning else None
+    method = {
+        "name": key["method"],
+        "settings": {**result.get("chosen", {}), **key["settings"]},
+        "variant": variant_name(learning),
+        "training_seed": preparation["seed"] if learning else None,
+        "learned_on": learned_on if learned_on != images["features"] else None,
+        "code": key["code"],
+    }
+    protocol = {**images, **key["protocol"], "tasks": key["tasks"], "seed": key["seed"]}
+    return Record(method, protocol, {score.name: result.get(score.name) for score in SCORES}, row["run"])
+
+
+TASKS = ("shots", "effective_classes", "queries", "balance", "tasks", "seed")
 COLUMNS = (
-    *("name", "features", "method", "variant", "settings", "shots", "effective_classes", "queries", "balance"),
-    *("tasks", "seed", "training_seed", "learned_on", "accuracy", "interval", "tail_accuracy", "calibration_error"),
-    *("ms_per_task", "peak_memory_mb", "preparation_seconds", "code", "date"),
+    *("name", "features", "method", "variant", "settings", *TASKS, "training_seed", "learned_on"),
+    *(column.name for column in NUMBERS),
+    *("preparation_seconds", "code", "date"),
 )
 
 
-def flat(row: Mapping[str, Any]) -> Row:
+def columns_of(row: Mapping[str, Any]) -> Row:
     """A cell's row as one line of a table: the columns of :data:`COLUMNS`."""
-    key, result, run = row["key"], row["result"], row["run"]
-    preparation = key.get("preparation") or {}
-    tested = key["images"]["features"]
-    learned_on = preparation.get("images", {}).get("features") if preparation.get("learning") else None
-    settings = {**result.get("chosen", {}), **key["settings"]}
-    return {
+    record = record_of(row)
+    method, protocol, run = record.method, record.protocol, record.run
+    values = {
+        **{name: protocol[name] for name in ("features", *TASKS)},
+        **{name: method[name] for name in ("variant", "training_seed", "learned_on", "code")},
+        **{column.name: column.of(record) for column in NUMBERS},
         "name": row["name"],
-        "features": tested,
-        "method": key["method"],
-        "variant": variant_name(preparation.get("learning") or {}),
-        "settings": ", ".join(f"{k}={v}" for k, v in settings.items()),
-        **{k: key["protocol"][k] for k in ("shots", "queries", "balance")},
-        "effective_classes": _effective(key["protocol"]["effective_classes"]),
-        "tasks": key["tasks"],
-        "seed": key["seed"],
-        "training_seed": preparation.get("seed") if preparation.get("learning") else None,
-        "learned_on": learned_on if learned_on != tested else None,
-        **{k: result[k] for k in ("accuracy", "interval", "tail_accuracy", "calibration_error")},
-        "ms_per_task": 1000 * run["seconds_per_task"],
-        "peak_memory_mb": run["peak_memory_mb"],
+        "method": method["name"],
+        "settings": ", ".join(f"{name}={value}" for name, value in method["settings"].items()),
+        "effective_classes": _effective(protocol["effective_classes"]),
         "preparation_seconds": run.get("preparation_seconds"),
-        "code": key["code"],
         "date": run["date"],
     }
+    return {name: values[name] for name in COLUMNS}
 
 
 def in_order(values: Iterable[Any]) -> tuple[Any, ...]:

@@ -19,8 +19,7 @@ from unem.core.em import Trace
 from unem.core.laws import Law
 from unem.core.schedule import Schedule
 from unem.data import Protocol
-from unem.evaluation import Evaluation
-from unem.evaluation.metrics import interval95
+from unem.evaluation import Evaluation, interval95
 from unem.methods import method_info
 from unem.report.laws import law_colour, law_title
 from unem.report.plots import proportions_figure, schedule_figure, training_figure
@@ -91,7 +90,7 @@ def render_demo(report: DemoReport) -> str:
     return template("demo.html.j2").render(
         protocol=report.protocol,
         classes=report.class_names,
-        settings=report.evaluations[0].settings,
+        settings=report.evaluations[0].row(),
         training=first.provenance["config"],
         parameters=2 * first.layers + 1,
         schedules=report.schedules,
@@ -108,10 +107,10 @@ def render_demo(report: DemoReport) -> str:
 
 def _law(report: DemoReport, shown: ShownLaw) -> dict[str, Any]:
     """A law's rows of the table, and how its learned method did against the best of the others."""
-    results = [e for e in report.evaluations if method_info(e.settings["method"]).inputs == shown.law.inputs]
+    results = [e for e in report.evaluations if method_info(e.method["name"]).inputs == shown.law.inputs]
     best = max(e.accuracy for e in results)
     surest = min(e.calibration_error for e in results)
-    learned = next(e for e in results if e.settings["method"] == shown.method)
+    learned = next(e for e in results if e.method["name"] == shown.method)
     rival = max((e for e in results if e is not learned), key=lambda e: e.accuracy)
     rows = [_row(e) | {"best": e.accuracy == best, "surest": e.calibration_error == surest} for e in results]
     return {
@@ -127,7 +126,7 @@ def _law(report: DemoReport, shown: ShownLaw) -> dict[str, Any]:
 
 
 def _row(result: Evaluation) -> dict[str, Any]:
-    info = method_info(result.settings["method"])
+    info = method_info(result.method["name"])
     return {
         "method": info.name,
         "transductive": info.transductive,

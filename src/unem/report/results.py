@@ -11,9 +11,19 @@ from markupsafe import Markup
 
 from unem._io import write_aside
 from unem.errors import InputError
-from unem.experiments.paper import Recipe, check_claims, citation, depth_rows, entries, grid, list_recipes
-from unem.experiments.paper.tables import Entry, Grid, mean_accuracy
-from unem.experiments.store import ResultsStore, flat
+from unem.experiments import ResultsStore, columns_of
+from unem.experiments.paper import (
+    Entry,
+    Grid,
+    Recipe,
+    check_claims,
+    citation,
+    depth_rows,
+    entries,
+    grid,
+    list_recipes,
+    mean_accuracy,
+)
 from unem.report.laws import law_colour, law_of_method
 from unem.report.result_plots import Plot, all_plots, confusion_plot
 from unem.report.style import COLOURS, themed
@@ -155,7 +165,7 @@ def _reasons(left_out: Sequence[Mapping[str, str]]) -> list[str]:
 
 def _summary(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """For each feature file, the best method under the usual protocol at its fewest shots."""
-    usual = [c for row in rows if _plain(c := flat(row), row) and (c["effective_classes"], c["queries"]) == ("5", 75)]
+    usual = [c for row in rows if _plain(c := columns_of(row), row) and (c["effective_classes"], c["queries"]) == ("5", 75)]
     cards = []
     for features in sorted({c["features"] for c in usual}):
         here = [c for c in usual if c["features"] == features]
@@ -182,7 +192,7 @@ def _chosen(store: ResultsStore, rows: Sequence[Row], name: str | None) -> Row:
             raise InputError(f"confusion: {name!r} is a preparation, which classifies nothing; name a cell's row")
         return row
     able = [r for r in rows if r["result"].get("confusion")] or list(rows)
-    learned = [r for r in able if flat(r)["variant"] == "adaptive"] or able
+    learned = [r for r in able if columns_of(r)["variant"] == "adaptive"] or able
     return min(learned, key=lambda r: r["result"]["accuracy"])
 
 
@@ -219,7 +229,7 @@ def _surroundings(rows: Sequence[Row]) -> dict[str, str]:
         "code": different(row["key"]["code"] for row in rows),
         "torch": different(run["versions"]["torch"] for run in runs),
         "Python": different(run["versions"]["python"] for run in runs),
-        "device": different(run["device"] for run in runs),
+        "device": different(run["hardware"] for run in runs),
         "threads of a job": different(run["threads"] for run in runs),
         "computed": dates[0][:10] if dates[0][:10] == dates[-1][:10] else f"{dates[0][:10]} to {dates[-1][:10]}",
         "time in all": f"{sum(run['seconds'] for run in runs) / 60:.1f} min of scoring",

@@ -15,7 +15,8 @@ from typing import Any
 from unem.core.memory import SHARERS
 from unem.errors import InputError
 from unem.experiments.cells import Job
-from unem.experiments.execute import Outcome
+from unem.experiments.execution import Outcome
+from unem.experiments.run import origin_of
 
 __all__ = ["LocalEngine"]
 
@@ -126,6 +127,7 @@ class _Worker:
         assert self.process.stdin is not None
         self.job, self.last_features = job, job.images.features
         order = {"name": job.name, "key": job.key, "prepared": prepared, "device": self.device}
+        order["origin"] = origin_of(job.method)
         with suppress(BrokenPipeError):  # it just died: the listener says so
             self.process.stdin.write(json.dumps(order) + "\n")
             self.process.stdin.flush()

@@ -13,9 +13,9 @@ from unem.data import FeatureSet
 from unem.errors import InputError
 from unem.experiments.cells import Job, job_from_key
 from unem.experiments.engines.worker import describe_error
-from unem.experiments.execute import Outcome
+from unem.experiments.execution import Outcome
 from unem.experiments.images import CUT_AT_ONCE, LOADED_AT_ONCE, FeatureFolder, Images
-from unem.experiments.run import run_job
+from unem.experiments.run import find_method, origin_of, run_job
 
 __all__ = ["RayEngine"]
 
@@ -70,7 +70,7 @@ class RayEngine:
     def submit(self, job: Job, prepared: dict[str, Any] | None) -> None:
         # In a dict a reference is not fetched before the task starts: a worker that has the set already needs no copy.
         sets = {job.images.digest: self._put(job.images)}
-        reference = self.task.remote(job.key, prepared, sets, self.device)
+        reference = self.task.remote(job.key, prepared, sets, self.device, origin_of(job.method))
         self.running[reference] = job.name
 
     def _put(self, images: Images) -> Any:
@@ -115,10 +115,18 @@ def _ray() -> Any:
 # -- on the node ------------------------------------------------------------------------------------------------------
 
 
-def _run_on_node(key: dict[str, Any], prepared: dict[str, Any] | None, sets: dict[str, Any], device: str) -> Any:
+def _run_on_node(
+    key: dict[str, Any],
+    prepared: dict[str, Any] | None,
+    sets: dict[str, Any],
+    device: str,
+    origin: dict[str, Any] | None,
+) -> Any:
     _sets.update(sets)
     try:
-        return {"row": run_job(job_from_key(key), _pools, prepared, device)}
+        job = job_from_key(key)
+        find_method(job.method, origin)
+        return {"row": run_job(job, _pools, prepared, device)}
     except Exception as error:  # as in the local worker; Ray would repeat the job or end the sweep
         return {"error": describe_error(error)}
 

@@ -14,7 +14,7 @@ from typing import Any
 from unem.errors import InputError
 from unem.experiments.cells import job_from_key
 from unem.experiments.images import FeatureFolder
-from unem.experiments.run import run_job
+from unem.experiments.run import find_method, run_job
 
 __all__ = ["describe_error", "main"]
 
@@ -49,7 +49,9 @@ def _listen(jobs: queue.Queue[str]) -> None:
 
 def _answer(order: dict[str, Any], folder: FeatureFolder) -> dict[str, Any]:
     try:
-        row = run_job(job_from_key(order["key"]), folder.pools, order["prepared"], order["device"])
+        job = job_from_key(order["key"])
+        find_method(job.method, order["origin"])
+        row = run_job(job, folder.pools, order["prepared"], order["device"])
         return {"name": order["name"], "row": row}
     except Exception as error:  # one job must not end the others
         return {"name": order["name"], "error": describe_error(error)}

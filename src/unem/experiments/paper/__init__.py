@@ -1,13 +1,15 @@
 """The paper as commands: its tables and figures as recipes, the numbers it prints, and its claims."""
 
-from unem.experiments.paper.claims import Check, Difference, check_claims, paired
+from unem.experiments.paper.claims import CLAIMS, Check, Difference, check_claims, paired
 from unem.experiments.paper.recipes import Recipe, RecipePlan, citation, list_recipes, plan_recipe, printed, recipe
-from unem.experiments.paper.tables import Entry, depth_rows, entries, grid
+from unem.experiments.paper.tables import Entry, Grid, depth_rows, entries, grid, mean_accuracy
 
 __all__ = [
+    "CLAIMS",
     "Check",
     "Difference",
     "Entry",
+    "Grid",
     "Recipe",
     "RecipePlan",
     "check_claims",
@@ -16,6 +18,7 @@ __all__ = [
     "entries",
     "grid",
     "list_recipes",
+    "mean_accuracy",
     "paired",
     "plan_recipe",
     "printed",

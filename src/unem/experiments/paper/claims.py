@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 import torch
 
-from unem.evaluation.metrics import interval95
-from unem.experiments.store import flat, in_order
+from unem.evaluation import interval95
+from unem.experiments.store import columns_of, in_order
 
-__all__ = ["CLAIMS", "Check", "Difference", "check_claims", "paired"]
+__all__ = ["BASELINES", "CLAIMS", "Check", "Difference", "check_claims", "paired"]
 
 Row = Mapping[str, Any]
 Verdict = Literal["seen", "not seen", "no clear difference", "cannot be checked"]
@@ -68,7 +68,7 @@ def _groups(rows: Sequence[Row], *by: str) -> dict[tuple[Any, ...], list[tuple[d
     """Rows by some of their columns, each with its columns."""
     groups = defaultdict(list)
     for row in rows:
-        columns = flat(row)
+        columns = columns_of(row)
         groups[tuple(columns[b] for b in by)].append((columns, row))
     return dict(sorted(groups.items(), key=lambda item: in_order(item[0])))
 

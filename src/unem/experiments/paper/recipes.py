@@ -6,6 +6,7 @@ import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from unem.errors import InputError
 from unem.experiments.images import FeatureFolder, usual_images
 from unem.experiments.spec import LeftOut, Plan, Spec, expand
+from unem.methods import list_methods
 
 __all__ = ["Recipe", "RecipePlan", "citation", "list_recipes", "plan_recipe", "printed", "recipe"]
 
@@ -176,8 +178,6 @@ def _expanded(
 
 
 def _matching(methods: Any, pattern: str | None) -> list[str]:
-    from unem.methods import list_methods
-
     names = _as_list(methods)
     if pattern is None:
         return names
@@ -204,8 +204,6 @@ def _files(names: Any) -> list[str]:
 
 
 def _present(candidates: list[str], folder: FeatureFolder) -> list[str]:
-    from fnmatch import fnmatch
-
     return [n for n in folder.names if any(fnmatch(n, c.strip()) for c in candidates)]
 
 

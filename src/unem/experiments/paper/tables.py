@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unem.experiments.paper.claims import Difference
+from unem.experiments.paper.claims import BASELINES, Difference
 from unem.experiments.paper.recipes import Recipe, printed
-from unem.experiments.store import flat
+from unem.experiments.store import columns_of
 
 __all__ = ["Entry", "Grid", "depth_rows", "entries", "grid", "mean_accuracy"]
 
@@ -47,9 +47,9 @@ def entries(recipe: Recipe | None, rows: Sequence[Mapping[str, Any]], stand_ins:
     """Entries of rows; the paper's numbers only go to rows on the paper's own features."""
     numbers = {} if recipe is None else {_place(p): p for p in printed(recipe)}
     made = []
-    deep = any(", L = " in flat(row)["variant"] for row in rows)
+    deep = any(", L = " in columns_of(row)["variant"] for row in rows)
     for row in rows:
-        columns = flat(row)
+        columns = columns_of(row)
         own = recipe is not None and columns["features"] not in stand_ins and _usual(columns)
         paper = numbers.get(_place(columns)) if own else None
         value = None if paper is None else paper["value"]
@@ -63,7 +63,7 @@ def _usual(columns: Mapping[str, Any]) -> bool:
 
 
 def _place(columns: Mapping[str, Any]) -> tuple[Any, ...]:
-    learned = columns["method"].startswith("unem-")
+    learned = columns["method"] in BASELINES
     variant = (columns["variant"] or "adaptive") if learned else ""
     return columns["features"], columns["method"], columns["shots"], variant, columns["learned_on"] if learned else None
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from unem.experiments.store import flat
+from unem.experiments import columns_of
 from unem.report.result_plots.plot import Plot, Row
 from unem.report.style import COLOURS, styled
 
@@ -31,7 +31,7 @@ def confusion_plot(row: Row) -> Plot | None:
         totals[true] += n
     chosen = _most_confused(counts, len(names))
     figure = _matrix([names[k] for k in chosen], _shares(counts, totals, chosen))
-    columns = flat(row)
+    columns = columns_of(row)
     title = f"{columns['method']} on {columns['features']}, {columns['shots']} shots"
     caption = f"{title}: the {len(chosen)} most confused of {len(names)} classes, share of each class's queries."
     numbers = [

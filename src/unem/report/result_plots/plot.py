@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from unem._io import write_aside
-from unem.experiments.store import flat, in_order
+from unem.experiments import columns_of, in_order
 from unem.report.style import COLOURS, figure_svg
 
 __all__ = [
@@ -70,7 +70,7 @@ class Plot:
 
 def pairs_of(rows: Sequence[Row]) -> Pairs:
     """Rows with their columns."""
-    return [(flat(row), row) for row in rows]
+    return [(columns_of(row), row) for row in rows]
 
 
 def is_usual(columns: Mapping[str, Any]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from unem.experiments.paper.claims import paired
+from unem.experiments.paper import paired
 from unem.report.result_plots.plot import Lines, Pairs, Plot, Row, as_meant, grouped, is_usual, log_axis, look
 from unem.report.style import finish, legend_below, styled
 

@@ -12,27 +12,26 @@ import torch
 
 from unem.data import FeatureSet, Protocol
 from unem.errors import InputError
-from unem.evaluation.evaluate import Evaluation, evaluate
+from unem.evaluation import record
 from unem.evaluation.metrics import interval95
 from unem.evaluation.prepare import Ready, Validation, check_validation
+from unem.evaluation.scoring import Evaluation, evaluate
 from unem.methods import Method
 
 __all__ = ["COLUMNS", "FORMATS", "Comparison", "cells", "compare"]
 
-COLUMNS = {
-    "method": "method",
-    "shots": "shots",
-    "accuracy": "accuracy %",
-    "interval": "± 95 %",
-    "difference": "to the best",
-    "difference_interval": "± paired",
-    "tail": "worst tenth %",
-    "calibration_error": "calibration error %",
-    "ms_per_task": "ms/task",
-    "peak_memory_mb": "MB",
-    "validation_tasks": "validation tasks",
-    "tuning_seconds": "tuning s",
-}
+
+def _columns() -> dict[str, str]:
+    """Titles by name: those of a record, with the difference to the best beside the accuracy, and what tuning took."""
+    titles = {"method": "method", "shots": "shots"}
+    for column in record.COLUMNS:
+        titles[column.name] = column.title
+        if column.name == "interval":
+            titles |= {"difference": "to the best", "difference_interval": "± paired"}
+    return titles | {"validation_tasks": "validation tasks", "tuning_seconds": "tuning s"}
+
+
+COLUMNS = _columns()
 
 
 @dataclass(frozen=True)
@@ -116,44 +115,32 @@ def compare(
         ['prototypes', 'em-gaussian']
     """
     protocol = protocol or Protocol()
-    names = [m if isinstance(m, str) else m.name for m in methods]
-    if not names:
+    if not methods:
         raise InputError("methods: got none, at least one is needed")
-
     if validation:
         check_validation(validation, query or features)
 
-    def evaluated(method: Method | str, name: str, count: int) -> Evaluation:
-        report = None if progress is None else lambda done, total: progress(f"{name}, {count} shots", done, total)
+    def evaluated(method: Method | str, count: int) -> Evaluation:
+        name = method if isinstance(method, str) else method.name
         changed = replace(protocol, shots=count)
-        if validation is None or not isinstance(method, str):
-            ready = None
-        else:
+        report = None if progress is None else lambda done, total: progress(f"{name}, {count} shots", done, total)
+        prepared = None
+        if validation is not None and isinstance(method, str):
             if progress:
                 progress(f"{name}, {count} shots: tuning", 0, tasks)
-            ready = validation.ready(method, changed, features.num_classes, device)
+            prepared = validation.ready(method, changed, features.num_classes, device)
+            method = prepared.method
         result = evaluate(
-            ready.method if ready else method,
-            features,
-            changed,
-            query=query,
-            tasks=tasks,
-            seed=seed,
-            device=device,
-            progress=report,
+            method, features, changed, query=query, tasks=tasks, seed=seed, device=device, progress=report
         )
-        return result if ready is None else replace(result, settings=result.settings | _spent(ready))
+        return result if prepared is None else replace(result, run={**result.run, **_spent(prepared)})
 
-    return Comparison(
-        tuple(
-            (count, tuple(evaluated(m, n, count) for m, n in zip(methods, names, strict=True)))
-            for count in shots or (protocol.shots,)
-        )
-    )
+    counts = shots or (protocol.shots,)
+    return Comparison(tuple((count, tuple(evaluated(m, count) for m in methods)) for count in counts))
 
 
-def _spent(ready: Ready) -> dict[str, Any]:
-    return {"tuned": ready.settings, "validation_tasks": ready.runs, "tuning_seconds": ready.seconds}
+def _spent(prepared: Ready) -> dict[str, Any]:
+    return {"tuned": prepared.settings, "validation_tasks": prepared.runs, "tuning_seconds": prepared.seconds}
 
 
 def _rows(shots: int, results: Sequence[Evaluation]) -> list[dict[str, Any]]:
@@ -161,35 +148,27 @@ def _rows(shots: int, results: Sequence[Evaluation]) -> list[dict[str, Any]]:
     rows = []
     for result in results:
         difference = result.per_task - best.per_task
-        rows.append(
-            {
-                "method": result.settings["method"],
-                "shots": shots,
-                "accuracy": result.accuracy,
-                "interval": result.interval,
-                "difference": difference.mean().item(),
-                "difference_interval": interval95(difference),
-                "tail": result.tail,
-                "calibration_error": result.calibration_error,
-                "ms_per_task": 1000 * result.seconds_per_task,
-                "peak_memory_mb": result.peak_memory_mb,
-                "validation_tasks": result.settings.get("validation_tasks", 0),
-                "tuning_seconds": result.settings.get("tuning_seconds", 0.0),
-            }
-        )
+        values = {
+            "method": result.method["name"],
+            "shots": shots,
+            **{column.name: column.of(result) for column in record.COLUMNS},
+            "difference": difference.mean().item(),
+            "difference_interval": interval95(difference),
+            "validation_tasks": result.run.get("validation_tasks", 0),
+            "tuning_seconds": result.run.get("tuning_seconds", 0.0),
+        }
+        rows.append({name: values[name] for name in COLUMNS})
     return rows
 
 
 def cells(row: Mapping[str, Any]) -> dict[str, str]:
     """A row as text, column by column."""
-    text = {name: f"{row[name]:.1f}" for name in COLUMNS if isinstance(row[name], float)}
-    best = row["difference"] == 0
+    best, tuned = row["difference"] == 0, bool(row["validation_tasks"])
+    text = {column.name: f"{row[column.name]:{column.digits}}" for column in record.COLUMNS}
     text |= {
         "difference": "" if best else f"{row['difference']:+.1f}".replace("-", "−"),
-        "difference_interval": "" if best else text["difference_interval"],
-        "ms_per_task": f"{row['ms_per_task']:.3g}",
-        "peak_memory_mb": f"{row['peak_memory_mb']:.0f}",
-        "tuning_seconds": f"{row['tuning_seconds']:.3g}" if row["validation_tasks"] else "",
-        "validation_tasks": str(row["validation_tasks"] or ""),
+        "difference_interval": "" if best else f"{row['difference_interval']:.1f}",
+        "validation_tasks": str(row["validation_tasks"]) if tuned else "",
+        "tuning_seconds": f"{row['tuning_seconds']:.3g}" if tuned else "",
     }
     return {name: text.get(name, str(row[name])) for name in COLUMNS}

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import torch
 
-from unem._io import read_json, to_json, write_json
-from unem._version import __version__
 from unem.data import FeatureSet, Protocol
 from unem.errors import InputError
-from unem.evaluation.evaluate import evaluate
+from unem.evaluation.digests import cached, content_digest
+from unem.evaluation.record import describe_tasks
+from unem.evaluation.scoring import evaluate
 from unem.methods import create_for, grid_points, method_info
 
 __all__ = ["Tuned", "tune"]
@@ -93,49 +91,35 @@ def tune(
     points = [dict(p) for p in (grid_points(method) if grid is None else grid)]
     if not points:
         raise InputError("grid: got no settings to try, at least one is needed")
-    known = {**what_determines(features, query, protocol, tasks, seed), "method": method}
+    drawn = determining(features, query, protocol, tasks, seed)
+    trial = partial(_trial, method, features, protocol, query=query, tasks=tasks, seed=seed, device=device)
     trials, evaluated, seconds = [], 0, 0.0
     for number, settings in enumerate(points, 1):
-        place = None if cache is None else cache_file(cache, {**known, "settings": settings})
-        found = cached(place)
-        if found is None:
-            began = time.perf_counter()
-            made = create_for(method, protocol, features.num_classes, **settings)
-            result = evaluate(
-                made, features, protocol, query=query, tasks=tasks, seed=seed ^ TUNING_SEED, device=device
-            )
-            found = {"accuracy": result.accuracy, "seconds": time.perf_counter() - began}
-            evaluated += 1
-            if place is not None:
-                write_json(place, {**known, "settings": settings, **found})
-        accuracy, seconds = float(found["accuracy"]), seconds + float(found["seconds"])
-        trials.append({**settings, "accuracy": accuracy})
+        determined_by = {"method": {"name": method, "settings": settings}, "protocol": drawn}
+        result, computed = cached(cache, determined_by, partial(trial, settings=settings))
+        trials.append({**settings, "accuracy": float(result["accuracy"])})
+        evaluated, seconds = evaluated + computed, seconds + float(result["seconds"])
         if progress:
             progress(number, len(points))
     best = max(range(len(points)), key=lambda i: trials[i]["accuracy"])
     return Tuned(method, points[best], trials[best]["accuracy"], tuple(trials), evaluated, tasks, seconds)
 
 
-def what_determines(
+def _trial(
+    name: str, features: FeatureSet, protocol: Protocol, *, settings: Mapping[str, Any], seed: int, **more: Any
+) -> dict[str, float]:
+    """One point of the grid on the validation tasks."""
+    began = time.perf_counter()
+    method = create_for(name, protocol, features.num_classes, **settings)
+    accuracy = evaluate(method, features, protocol, seed=seed ^ TUNING_SEED, **more).accuracy
+    return {"accuracy": accuracy, "seconds": time.perf_counter() - began}
+
+
+def determining(
     features: FeatureSet, query: FeatureSet | None, protocol: Protocol, tasks: int, seed: int
 ) -> dict[str, Any]:
-    """What an accuracy on validation tasks depends on, the method aside."""
-    return {
-        "digest": features.digest,
-        "query_digest": (query or features).digest,
-        "protocol": protocol.to_dict(),
-        "tasks": tasks,
-        "seed": seed,
-        "unem": __version__,
-    }
-
-
-def cache_file(folder: str | os.PathLike[str], determined_by: Mapping[str, Any]) -> Path:
-    """The file of a cache that holds what these values determine."""
-    text = json.dumps(json.loads(to_json(determined_by)), sort_keys=True)
-    return Path(folder) / f"{hashlib.sha256(text.encode()).hexdigest()[:20]}.json"
-
-
-def cached(place: Path | None) -> dict[str, Any] | None:
-    """What was stored there, if anything was."""
-    return None if place is None or not place.exists() else dict(read_json(place, "tuning cache"))
+    """What a result on validation tasks depends on, the method aside: the protocol of its record, whatever the files are called."""
+    names = ("features", "query_features")
+    described = describe_tasks(features, query, protocol, tasks, seed)
+    digests = {"digest": content_digest(features), "query_digest": content_digest(query or features)}
+    return {name: value for name, value in described.items() if name not in names} | digests

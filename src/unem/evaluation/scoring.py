@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -12,12 +11,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from unem._version import __version__
-from unem.core.memory import GraphedMethod, PeakMemory, tasks_per_batch
-from unem.core.task import Prediction, Task
+from unem.core import GraphedMethod, PeakMemory, Prediction, Task, tasks_per_batch
 from unem.data import Draw, FeatureSet, Protocol, TaskSource
 from unem.errors import InputError, warn_once
-from unem.evaluation.metrics import CalibrationBins, interval95
+from unem.evaluation.metrics import CalibrationBins
+from unem.evaluation.record import Record, circumstances, describe_method, describe_tasks, measure
 from unem.methods import Method, create_for
 
 __all__ = ["Evaluation", "evaluate"]
@@ -29,51 +27,53 @@ DRAWN_AHEAD = {
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """How a method did; accuracies, intervals and calibration error are in percent.
+class Evaluation(Record):
+    """How a method did: a record of the result, and what it was computed from.
 
     Attributes:
-        accuracy: mean over tasks of the share of queries classified correctly.
-        interval: half width of its 95 % confidence interval over tasks.
-        per_task: accuracy of each task.
-        calibration_error: expected calibration error of the top-1 probabilities, 15 bins.
-        seconds_per_task: time spent in the method, from row numbers to probabilities; drawing them is not included.
-        peak_memory_mb: above what was held at the start.
-        settings: what determines the numbers: method, features, protocol, seed, versions.
+        per_task: accuracy of each task, in percent.
         reliability: number of queries, summed confidence and number of right ones in each of 15 bins of the confidence.
         confusion: how many queries of each class were taken for each class.
     """
 
-    accuracy: float
-    interval: float
     per_task: Float[Tensor, " task"] = field(repr=False)
-    calibration_error: float
-    seconds_per_task: float
-    peak_memory_mb: float
-    settings: dict[str, Any] = field(repr=False)
-    reliability: Float[Tensor, "3 bin"] | None = field(default=None, repr=False)
-    confusion: Int[Tensor, "class class"] | None = field(default=None, repr=False)
+    reliability: Float[Tensor, "3 bin"] = field(repr=False)
+    confusion: Int[Tensor, "class class"] = field(repr=False)
 
     @property
-    def tail(self) -> float:
+    def accuracy(self) -> float:
+        """Mean over tasks of the share of queries classified correctly, in percent."""
+        return float(self.scores["accuracy"])
+
+    @property
+    def interval(self) -> float:
+        """Half width of the 95 % confidence interval of the accuracy over tasks."""
+        return float(self.scores["interval"])
+
+    @property
+    def tail_accuracy(self) -> float:
         """Mean accuracy of the worst tenth of the tasks: what an unlucky user gets."""
-        worst = max(1, len(self.per_task) // 10)
-        return self.per_task.sort().values[:worst].mean().item()
+        return float(self.scores["tail_accuracy"])
+
+    @property
+    def calibration_error(self) -> float:
+        """Expected calibration error of the top-1 probabilities in percent, 15 bins."""
+        return float(self.scores["calibration_error"])
+
+    @property
+    def seconds_per_task(self) -> float:
+        """Time spent in the method, from row numbers to probabilities; drawing them is not included."""
+        return float(self.run["seconds_per_task"])
+
+    @property
+    def peak_memory_mb(self) -> float:
+        """Above what was held at the start."""
+        return float(self.run["peak_memory_mb"])
 
     def row(self, *, per_task: bool = False) -> dict[str, Any]:
-        """Plain values for a JSON file."""
-        row = {
-            **self.settings,
-            "accuracy": round(self.accuracy, 4),
-            "interval": round(self.interval, 4),
-            "tail_accuracy": round(self.tail, 4),
-            "calibration_error": round(self.calibration_error, 4),
-            "seconds_per_task": self.seconds_per_task,
-            "peak_memory_mb": round(self.peak_memory_mb, 1),
-        }
-        if per_task:
-            row["per_task"] = [round(v, 4) for v in self.per_task.tolist()]
-        return row
+        """One line of plain values, with the accuracy of each task where it is asked for."""
+        more = {"per_task": [round(v, 4) for v in self.per_task.tolist()]} if per_task else {}
+        return super().row() | more
 
 
 def evaluate(
@@ -123,11 +123,8 @@ def evaluate(
         source.num_classes, source.num_classes * protocol.shots, protocol.queries, source.num_features, device
     )
     predictor = _graphed(method, device, batches=tasks // batch_size)
-    correct, bins, clock = [], CalibrationBins(), _Clock(device)
-    classes = source.num_classes
-    confusion = torch.zeros(classes * classes, dtype=torch.int64, device=device)
+    tally, clock = _Tally(source.num_classes, device), _Clock(device)
     with PeakMemory(device) as memory, torch.inference_mode():
-        done = 0
         for draw in _batches(source, tasks, batch_size):
             whole = len(draw.query_labels) == batch_size  # the last one is not worth recording
             with clock:
@@ -135,28 +132,46 @@ def evaluate(
                 prediction = (predictor if whole else method).predict(task)
             if observe:
                 observe(task, prediction, draw.query_labels)
-            confidence, predicted = prediction.probabilities.max(-1)
-            hits = predicted == draw.query_labels
-            bins.add(confidence, hits)
-            pairs = (classes * draw.query_labels + predicted).flatten()
-            confusion.index_add_(0, pairs, torch.ones_like(pairs))
-            correct.append(hits.double().mean(1))
-            done += len(hits)
+            tally.add(prediction, draw.query_labels)
             if progress:
-                progress(done, tasks)
-        seconds = clock.seconds()
-    per_task = 100 * torch.cat(correct).cpu()
+                progress(tally.tasks, tasks)
+        spent = {"seconds_per_task": clock.seconds() / tasks}
+    spent |= {"peak_memory_mb": round(memory.bytes / 2**20, 1), "batch_size": batch_size}
+    per_task = tally.per_task()
     return Evaluation(
-        accuracy=per_task.mean().item(),
-        interval=interval95(per_task),
+        method=describe_method(method),
+        protocol=describe_tasks(features, query, protocol, tasks, seed),
+        scores=measure(per_task, tally.bins),
+        run={**spent, **circumstances(device)},
         per_task=per_task,
-        calibration_error=100 * bins.error(),
-        seconds_per_task=seconds / tasks,
-        peak_memory_mb=memory.bytes / 2**20,
-        settings=_settings(method, features, query, protocol, tasks, seed, batch_size, device),
-        reliability=bins.sums.cpu(),
-        confusion=confusion.view(classes, classes).cpu(),
+        reliability=tally.bins.sums.cpu(),
+        confusion=tally.confusion(),
     )
+
+
+class _Tally:
+    """What is kept of the predictions, batch by batch, on the device: the host need not wait for each batch."""
+
+    def __init__(self, classes: int, device: torch.device | str) -> None:
+        self.classes, self.tasks, self.bins = classes, 0, CalibrationBins()
+        self._shares: list[Tensor] = []
+        self._pairs = torch.zeros(classes * classes, dtype=torch.int64, device=device)
+
+    def add(self, prediction: Prediction, labels: Int[Tensor, "task query"]) -> None:
+        confidence, predicted = prediction.probabilities.max(-1)
+        hits = predicted == labels
+        self.bins.add(confidence, hits)
+        pairs = (self.classes * labels + predicted).flatten()
+        self._pairs.index_add_(0, pairs, torch.ones_like(pairs))
+        self._shares.append(hits.double().mean(1))
+        self.tasks += len(hits)
+
+    def per_task(self) -> Float[Tensor, " task"]:
+        """Accuracies in percent."""
+        return 100 * torch.cat(self._shares).cpu()
+
+    def confusion(self) -> Int[Tensor, "class class"]:
+        return self._pairs.view(self.classes, self.classes).cpu()
 
 
 def _batches(source: TaskSource, tasks: int, batch_size: int) -> Iterator[Draw]:
@@ -206,7 +221,7 @@ class _Clock:
 
 def _warn_if_learned_here(method: Method, query: FeatureSet, protocol: Protocol) -> None:
     """A schedule scored on the images it was learned on looks better than it is."""
-    learned = _describe(method).get("schedule")
+    learned = describe_method(method)["settings"].get("schedule")
     source = learned.get("provenance", {}) if isinstance(learned, dict) else {}
     digests = source.get("query_digest")
     if query.digest not in (digests if isinstance(digests, list) else [digests]):
@@ -217,35 +232,3 @@ def _warn_if_learned_here(method: Method, query: FeatureSet, protocol: Protocol)
             f"the schedule was learned on tasks from these very images ({query.name}); its accuracy here is too optimistic. "
             "Keep a test split apart"
         )
-
-
-def _describe(method: Method) -> dict[str, Any]:
-    return dict(method.describe()) if hasattr(method, "describe") else {}
-
-
-def _settings(
-    method: Method,
-    features: FeatureSet,
-    query: FeatureSet | None,
-    protocol: Protocol,
-    tasks: int,
-    seed: int,
-    batch_size: int,
-    device: torch.device | str,
-) -> dict[str, Any]:
-    return {
-        "method": method.name,
-        **_describe(method),
-        "features": features.name,
-        "digest": features.digest,
-        "query_features": (query or features).name,
-        "query_digest": (query or features).digest,
-        "classes": features.num_classes,
-        **{k: v for k, v in protocol.to_dict().items() if k != "query_classes"},
-        "query_classes": None if protocol.query_classes is None else list(protocol.query_classes),
-        "tasks": tasks,
-        "seed": seed,
-        "batch_size": batch_size,
-        "device": str(device),
-        "versions": {"unem": __version__, "torch": torch.__version__, "python": platform.python_version()},
-    }
