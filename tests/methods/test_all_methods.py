@@ -6,16 +6,14 @@ import pytest
 import torch
 
 import unem
-from helpers.families import some_family
+from helpers.families import FAMILIES, some_family
 from unem import InputError
 from unem.core.rows import Rows
 from unem.data import load_digits
-from unem.learning.family_training import FAMILIES
+from unem.methods import method_info
 
 SCHEDULES = {
-    "unem-plus": some_family()[1],
-    "unem-joint": some_family(FAMILIES["unem-joint"])[1],
-    "zero-shot-unem-joint": some_family(FAMILIES["zero-shot-unem-joint"])[1],
+    **{name: some_family(method_info(name).law)[1] for name in FAMILIES},
     "unem-gaussian": unem.Schedule((1.0, 3.0, 2.0), (1.5, 1.0, 0.8), 1.2),
     "unem-dirichlet": unem.Schedule((1.0, 3.0, 2.0), (1.5, 1.0, 0.8), 25.0),
 }
@@ -32,12 +30,12 @@ NAMES = [info.name for info in unem.list_methods() if info.name != "coop"]  # wh
 
 
 def make(name):
-    return unem.create(name, **SHORT.get(name, {}))
+    return unem.create_method(name, **SHORT.get(name, {}))
 
 
 def build(name, support, labels, query, text=None):
     """A task of the kind the method takes, from features of any kind: for similarities the text plays the classes."""
-    kind = unem.method_info(name).inputs
+    kind = method_info(name).inputs
     if kind == "features":
         return unem.Task(support, labels, query)
     text = torch.nn.functional.normalize(text, dim=-1)
@@ -207,7 +205,7 @@ def test_a_task_is_left_as_it_was(name):
         assert torch.equal(old, new)
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if not unem.method_info(n).transductive])
+@pytest.mark.parametrize("name", [n for n in NAMES if not method_info(n).transductive])
 def test_inductive_methods_see_one_query_at_a_time(name):
     task, method = uneven(name), make(name)
     u = method.predict(task).probabilities
@@ -225,7 +223,7 @@ def test_a_task_carries_nothing_of_the_queries_but_their_features():
 
         def predict(self, task):
             seen.append(task)
-            return unem.create("prototypes").predict(task)
+            return unem.create_method("prototypes").predict(task)
 
     unem.evaluate(Spy(), load_digits(), unem.Protocol(shots=2, effective_classes=3, queries=12), tasks=2)
     carried = {"support_rows", "query_rows", "support_labels", "num_classes", "single", "text", "even_shots"}

@@ -13,9 +13,8 @@ from torch.nn.functional import cross_entropy, normalize
 import unem
 from helpers.tasks import image_text_task
 from unem import InputError
-from unem.methods._clip_prompts import ClipPromptEncoder
-from unem.methods._common import one_hot
-from unem.methods.coop import PromptEncoder, random_context
+from unem.methods import ClipPromptEncoder, PromptEncoder, method_info
+from unem.methods.coop import CoOp, random_context
 
 TASK, TRUTH = image_text_task(features=7, noise=0.8)
 FEW = {"context_length": 3, "iterations": 9, "learning_rate": 0.002, "feature_scale": 10.0}
@@ -48,8 +47,12 @@ class TinyEncoder:
         return normalize(torch.cat([seen, names.expand_as(seen)], -1).tanh() @ layer, dim=-1)
 
 
+def one_hot(task):
+    return (task.support_labels.unsqueeze(-1) == torch.arange(task.num_classes)).to(task.dtype)
+
+
 def coop(**options):
-    return unem.create("coop", **{"text_encoder": TinyEncoder(), **FEW, **options})
+    return unem.create_method("coop", **{"text_encoder": TinyEncoder(), **FEW, **options})
 
 
 def learned(encoder, task, i, *, length, steps, rate, scale, seed=0):
@@ -105,7 +108,7 @@ def test_tasks_do_not_see_each_other(monkeypatch):
     together = coop().predict(TASK).probabilities
     for i in range(len(TASK)):
         torch.testing.assert_close(together[i : i + 1], coop().predict(TASK[i]).probabilities, atol=1e-12, rtol=1e-10)
-    monkeypatch.setattr("unem.methods._common.NUMBERS_AT_ONCE", {"cpu": 3000})
+    monkeypatch.setattr("unem.core.memory.NUMBERS_AT_ONCE", {"cpu": 3000})
     encoder = TinyEncoder()
     in_parts = coop(text_encoder=encoder).predict(TASK).probabilities
     assert encoder.largest < len(TASK)
@@ -115,7 +118,7 @@ def test_tasks_do_not_see_each_other(monkeypatch):
 def test_queries_are_classified_one_by_one():
     some = coop().predict(TASK.with_features(TASK.support, TASK.query[:, 3:5])).probabilities
     torch.testing.assert_close(some, coop().predict(TASK).probabilities[:, 3:5])
-    assert not unem.method_info("coop").transductive
+    assert not method_info("coop").transductive
 
 
 def test_only_the_direction_of_an_image_counts():
@@ -179,7 +182,7 @@ def test_an_encoder_must_fit_the_task():
     with pytest.raises(InputError, match="its embeddings have 8 features and the task's images 7"):
         coop(text_encoder=TinyEncoder(features=8)).predict(TASK)
     with pytest.raises(InputError, match="text_encoder: expected a PromptEncoder, got int"):
-        unem.methods.coop.CoOp(3)
+        CoOp(3)
 
 
 def test_the_start_must_have_the_length_of_the_context():
@@ -196,7 +199,7 @@ def test_a_rate_that_is_far_too_large_is_named():
 
 def test_a_saved_model_needs_transformers(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(InputError, match=r'transformers; pip install "unem\[images\]"'):
+    with pytest.raises(InputError, match=r"transformers: pip install '\.\[images\]'"):
         ClipPromptEncoder.from_pretrained("somewhere", ["cat"])
 
 

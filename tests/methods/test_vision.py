@@ -14,6 +14,7 @@ import unem
 from helpers import reference
 from helpers.tasks import each_task, means_of, uneven_task, unit
 from unem.errors import InputError
+from unem.methods import method_info
 from unem.methods.lr_ici import entry_penalties, lowest_of_class, principal_basis
 from unem.methods.pt_map import balanced
 
@@ -38,7 +39,9 @@ def test_baseline_is_what_autograd_and_torchs_adam_give():
             adam.step()
         return (-7.5 * (query[:, None] - weights).square().sum(-1)).softmax(-1).detach().numpy()
 
-    assert_equals_one_by_one(unem.create("baseline", steps=30, learning_rate=0.02), uneven_task(), formula, atol=1e-6)
+    assert_equals_one_by_one(
+        unem.create_method("baseline", steps=30, learning_rate=0.02), uneven_task(), formula, atol=1e-6
+    )
 
 
 @given(seed=st.integers(0, 10**6), temperature=st.floats(0.1, 100))
@@ -59,7 +62,9 @@ def test_bd_cspn_is_its_formula(seed, temperature):
             rectified.append((weights[:, None] * members).sum(0) / weights.sum())
         return np.stack([softmax(temperature * (1 - cdist([z], rectified, "cosine")[0])) for z in query])
 
-    assert_equals_one_by_one(unem.create("bd-cspn", temperature=temperature), uneven_task(seed), formula, atol=1e-7)
+    assert_equals_one_by_one(
+        unem.create_method("bd-cspn", temperature=temperature), uneven_task(seed), formula, atol=1e-7
+    )
 
 
 def sinkhorn(cost, sharpness):
@@ -88,7 +93,7 @@ def test_pt_map_is_its_formula_with_the_published_reduction():
         return plan
 
     task = uneven_task(features=40)
-    assert_equals_one_by_one(unem.create("pt-map", sharpness=4.0, iterations=3), task, formula, atol=1e-4)
+    assert_equals_one_by_one(unem.create_method("pt-map", sharpness=4.0, iterations=3), task, formula, atol=1e-4)
 
 
 @given(
@@ -118,13 +123,15 @@ def test_laplacian_shot_is_its_formula(seed, smoothness, neighbours, centred):
             u = softmax(smoothness * graph @ u - unary, axis=1)
         return u
 
-    method = unem.create("laplacian-shot", smoothness=smoothness, neighbours=neighbours, iterations=6, centred=centred)
+    method = unem.create_method(
+        "laplacian-shot", smoothness=smoothness, neighbours=neighbours, iterations=6, centred=centred
+    )
     assert_equals_one_by_one(method, uneven_task(seed), formula, atol=1e-7)
 
 
 def test_a_single_query_has_no_neighbours():
     task = reference.random_task(queries=1)
-    one, other = (unem.create("laplacian-shot", smoothness=s).predict(task).probabilities for s in (0, 5))
+    one, other = (unem.create_method("laplacian-shot", smoothness=s).predict(task).probabilities for s in (0, 5))
     assert torch.equal(one, other)
 
 
@@ -137,7 +144,7 @@ def test_lr_without_rounds_is_sklearns_logistic_regression(seed, inverse_penalty
         model = LogisticRegression(C=inverse_penalty, tol=1e-9, max_iter=10000).fit(unit(support), labels)
         return model.predict_proba(unit(query))
 
-    method = unem.create("lr-ici", inverse_penalty=inverse_penalty, rounds=0, steps=300)
+    method = unem.create_method("lr-ici", inverse_penalty=inverse_penalty, rounds=0, steps=300)
     assert_equals_one_by_one(method, uneven_task(seed), formula, atol=1e-5)
 
 
@@ -192,7 +199,7 @@ def test_lr_ici_is_its_rounds_written_out():
             train, targets = np.concatenate([support, query[chosen]]), np.concatenate([labels, pseudo[chosen]])
         return model().fit(train, targets).predict_proba(query)
 
-    assert_equals_one_by_one(unem.create("lr-ici", rounds=2, per_round=2), uneven_task(8), formula, atol=1e-5)
+    assert_equals_one_by_one(unem.create_method("lr-ici", rounds=2, per_round=2), uneven_task(8), formula, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +239,7 @@ def easy_task(tasks=3, classes=4, shots=3, queries=24, features=16, dtype=torch.
 def test_easy_tasks_are_solved(name, dtype):
     task, truth = easy_task(dtype=dtype)
     with torch.inference_mode():
-        prediction = unem.create(name).predict(task)
+        prediction = unem.create_method(name).predict(task)
     assert prediction.probabilities.dtype == dtype
     assert (prediction.labels == truth).float().mean() > 0.95
     torch.testing.assert_close(prediction.probabilities.sum(-1), torch.ones(3, 24, dtype=dtype))
@@ -240,7 +247,7 @@ def test_easy_tasks_are_solved(name, dtype):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_batches_and_orders_do_not_matter(name):
-    task, method = uneven_task(seed=5), unem.create(name)
+    task, method = uneven_task(seed=5), unem.create_method(name)
     whole = method.predict(task).probabilities
     assert torch.equal(method.predict(task).probabilities, whole)
     torch.testing.assert_close(torch.cat([method.predict(t).probabilities for t in task]), whole, rtol=0, atol=1e-8)
@@ -257,7 +264,7 @@ def test_batches_and_orders_do_not_matter(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_padding_and_the_task_dimension_do_not_matter(name):
-    task, method = uneven_task(), unem.create(name)
+    task, method = uneven_task(), unem.create_method(name)
     there = task.support_labels[0] >= 0
     single = unem.Task(task.support[0, there], task.support_labels[0, there], task.query[0])
     result = method.predict(single).probabilities
@@ -269,7 +276,7 @@ def test_padding_and_the_task_dimension_do_not_matter(name):
 def test_coinciding_and_zero_features_give_probabilities(name):
     for value in (0.0, 1.0):
         samples = torch.full((6, 3), value)
-        result = unem.create(name).predict(unem.Task(samples, torch.arange(6) % 3, samples)).probabilities
+        result = unem.create_method(name).predict(unem.Task(samples, torch.arange(6) % 3, samples)).probabilities
         torch.testing.assert_close(result.sum(-1), torch.ones(6))
 
 
@@ -297,18 +304,18 @@ def test_coinciding_and_zero_features_give_probabilities(name):
 )
 def test_settings_are_checked(name, options, message):
     with pytest.raises(InputError, match=message):
-        unem.create(name, **options)
+        unem.create_method(name, **options)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_method_tells_its_settings(name):
-    assert unem.create(name).describe() == unem.method_info(name).options
+    assert unem.create_method(name).describe() == method_info(name).options
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 @pytest.mark.parametrize("name", NAMES)
 def test_cuda_gives_the_same(name):
     task, _ = easy_task()
-    here, there = (unem.create(name).predict(task.to(d)).probabilities for d in ("cpu", "cuda"))
+    here, there = (unem.create_method(name).predict(task.to(d)).probabilities for d in ("cpu", "cuda"))
     assert there.is_cuda
     torch.testing.assert_close(there.cpu(), here, rtol=0, atol=1e-6)

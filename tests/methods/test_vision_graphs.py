@@ -12,6 +12,7 @@ from scipy.special import softmax
 import unem
 from helpers import reference
 from unem import InputError
+from unem.methods import method_info
 
 FEW = {
     "tim-gd": {"iterations": 15, "learning_rate": 0.01},
@@ -26,7 +27,7 @@ NAMES = sorted(FEW)
 
 
 def make(name, **options):
-    return unem.create(name, **(FEW[name] | options))
+    return unem.create_method(name, **(FEW[name] | options))
 
 
 def padded_task(**kwargs):
@@ -356,7 +357,7 @@ def test_default_settings_and_tiny_tasks(name):
     assert make(name, **options).predict(task).probabilities.tolist() == [[1.0]]
     for query in (torch.zeros(2, 3), torch.ones(2, 3)):  # alike in everything
         two = unem.Task(torch.ones(2, 3), torch.tensor([0, 1]), query)
-        u = unem.create(name, **options).predict(two).probabilities
+        u = unem.create_method(name, **options).predict(two).probabilities
         torch.testing.assert_close(u, torch.full((2, 2), 0.5), rtol=0, atol=2e-3)  # Adam makes steps of rounding
 
 
@@ -376,7 +377,7 @@ BAD = {
 )  # fmt: skip
 def test_bad_settings_are_named(name, option, value):
     with pytest.raises(InputError, match=option):
-        unem.create(name, **{option: value})
+        unem.create_method(name, **{option: value})
 
 
 def test_a_base_mean_of_another_size_is_refused():
@@ -386,4 +387,4 @@ def test_a_base_mean_of_another_size_is_refused():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_settings_are_described(name):
-    assert set(make(name).describe()) >= set(unem.method_info(name).options)
+    assert set(make(name).describe()) >= set(method_info(name).options)

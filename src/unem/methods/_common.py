@@ -63,7 +63,13 @@ def is_sample(task: Task) -> Float[Tensor, "task sample"]:
 
 
 def one_hot(task: Task) -> Float[Tensor, "task sample class"]:
-    """Support labels as indicators; a row of padding is zero."""
+    """Support labels as indicators; a row of padding is zero.
+
+    Example:
+        >>> task = Task(torch.zeros(4, 2), torch.tensor([1, 0, -1, 1]), torch.zeros(1, 2))
+        >>> one_hot(task).tolist()
+        [[[0.0, 1.0], [1.0, 0.0], [0.0, 0.0], [0.0, 1.0]]]
+    """
     classes = torch.arange(task.num_classes, device=task.device)
     return (task.support_labels.unsqueeze(-1) == classes).to(task.dtype)
 

@@ -181,7 +181,7 @@ def method_for(schedule: Schedule | ScheduleFamily) -> MethodInfo:
     raise InputError(f"schedule: no method is learned for its law, {schedule.law!r}")
 
 
-def create_method(name: str, **options: Any) -> Method:
+def create_method(name: str, /, **options: Any) -> Method:
     """Make a method by name.
 
     Example:
@@ -199,7 +199,7 @@ def create_method(name: str, **options: Any) -> Method:
     return made
 
 
-def create_for(name: str, protocol: TaskProtocol, num_classes: int, **options: Any) -> Method:
+def create_for(name: str, protocol: TaskProtocol, num_classes: int, /, **options: Any) -> Method:
     """Make a method for a protocol: those whose rule needs the number of effective classes are told it.
 
     Published evaluations of EM-Dirichlet do the same. For a range it is the geometric middle, for "all" it is K. Those

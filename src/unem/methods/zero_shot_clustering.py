@@ -81,6 +81,10 @@ class ZeroShotEMGaussianDiagonal(ZeroShotEMGaussian):
 
     variance_floor: float = 1e-3
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.law  # noqa: B018  refuses now what cannot be used
+
     @property
     def law(self) -> Law:  # type: ignore[override]
         return DiagonalGaussian(variance_floor=float(self.variance_floor))
