@@ -47,10 +47,10 @@ def require(module: str, extra: str, why: str, *, package: str = "", instead: st
         instead: what works without it.
 
     Example:
-        >>> require("no_such_module", "images", "output: .parquet", instead=".csv needs nothing")
+        >>> require("no_such_module", "", "output: .parquet", instead=".csv needs nothing")
         Traceback (most recent call last):
         ...
-        unem.errors.InputError: output: .parquet needs no_such_module: pip install '.[images]' in a clone of unem; .csv needs nothing
+        unem.errors.InputError: output: .parquet needs no_such_module: pip install no_such_module; .csv needs nothing
     """
     try:
         return importlib.import_module(module)

@@ -29,7 +29,7 @@ def small(tmp_path_factory):
 @pytest.mark.parametrize(
     ("name", "dim", "parameters"),
     [
-        # ResNet-18 of ImageNet has 11,689,512; less its 1000 × 513 of the last layer and 64 · 3 · (49 − 9) of the first.
+        # ResNet-18 of ImageNet has 11,689,512; less 1000 × 513 of the last layer and 64 · 3 · (49 − 9) of the first.
         ("resnet18", 512, 11_689_512 - 513_000 - 7_680),
         # WRN28-10 of CIFAR-10 has 36,479,194 (S. Zagoruyko's: 36.5 M); less its last layer.
         ("wrn28-10", 640, 36_479_194 - 6_410),

@@ -1,11 +1,11 @@
 """From image files to features.
 
-``images`` lists, decodes and tabulates image files; ``datasets`` reads the layouts they come in and knows the paper's fourteen datasets;
-``backbones`` are models that turn images and texts into features; ``extraction`` runs one over many files; ``networks`` and
-``pretraining`` are the paper's own two networks and their training on base classes.
+``images`` lists, decodes and tabulates image files; ``datasets`` reads the layouts they come in and knows the paper's
+fourteen datasets; ``backbones`` are models that turn images and texts into features; ``extraction`` runs one over many
+files; ``networks`` and ``pretraining`` are the paper's own two networks and their training on base classes.
 
-The names that most need are here. Names that only mean something in their package stay there: ``backbones.create``, ``networks.create``,
-``datasets.read``, ``datasets.check``.
+The names that most need are here. Names that only mean something in their package stay there: ``backbones.create``,
+``networks.create``, ``datasets.read``, ``datasets.check``.
 """
 
 from unem.vision.backbones import Backbone, Preprocessing, list_backbones

@@ -2,10 +2,10 @@
 
 Both are made for images of 84 × 84 pixels, where ImageNet's first layers would throw most of the picture away:
 
-* ``resnet18``: ResNet-18 (K. He et al., CVPR 2016) whose first convolution is 3 × 3 with stride 1, without the max-pooling that
-  follows it. Strides 1, 2, 2, 2: a map of 11 × 11, averaged to 512 features. 11,168,832 parameters.
-* ``wrn28-10``: Wide ResNet of depth 28 and width 10 (S. Zagoruyko and N. Komodakis, BMVC 2016), as for CIFAR. Strides 1, 2, 2: a map of
-  21 × 21, averaged to 640 features. 36,472,784 parameters.
+* ``resnet18``: ResNet-18 (K. He et al., CVPR 2016) whose first convolution is 3 × 3 with stride 1, without the
+  max-pooling that follows it. Strides 1, 2, 2, 2: a map of 11 × 11, averaged to 512 features. 11,168,832 parameters.
+* ``wrn28-10``: Wide ResNet of depth 28 and width 10 (S. Zagoruyko and N. Komodakis, BMVC 2016), as for CIFAR. Strides
+  1, 2, 2: a map of 21 × 21, averaged to 640 features. 36,472,784 parameters.
 
 Features are what the last rectifier gives, averaged over the map: no unit length, no centring. Pixels come as
 ``(value / 255 − mean) / std``; mean and std are in the checkpoint.
@@ -171,7 +171,7 @@ def create(name: str, size: int = SIZE) -> Network:
     return NETWORKS[name](size)
 
 
-# -- files ----------------------------------------------------------------------------------------------------------------
+# -- files -------------------------------------------------------------------------------------------------------------
 
 
 def digest(network: nn.Module) -> str:
@@ -193,8 +193,8 @@ def save_checkpoint(path: str | os.PathLike[str], network: Network, info: Mappin
     Args:
         path: ends in ``.safetensors``.
         network: made by :func:`create`.
-        info: ``mean`` and ``std`` of the pixels (three numbers each) are needed; ``classes``, ``epochs`` and anything else that JSON holds is
-            kept. Name, size, number of features and digest are added.
+        info: ``mean`` and ``std`` of the pixels (three numbers each) are needed; ``classes``, ``epochs`` and anything
+            else that JSON holds is kept. Name, size, number of features and digest are added.
 
     Example:
         >>> import tempfile
@@ -221,8 +221,8 @@ def save_checkpoint(path: str | os.PathLike[str], network: Network, info: Mappin
 def load_checkpoint(path: str | os.PathLike[str], device: torch.device | str = "cpu") -> tuple[Network, dict[str, Any]]:
     """Read a network, ready for use (``eval`` mode), and what is known of it.
 
-    The info has ``name``, ``size``, ``dim``, ``mean``, ``std``, ``classes`` (names of the base classes), ``epochs``, ``digest`` and what
-    else was saved. A file that is damaged in any byte of its weights is refused.
+    The info has ``name``, ``size``, ``dim``, ``mean``, ``std``, ``classes`` (names of the base classes), ``epochs``,
+    ``digest`` and what else was saved. A file that is damaged in any byte of its weights is refused.
     """
     file = os.fspath(path)
     if not Path(path).is_file():

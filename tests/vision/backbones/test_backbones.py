@@ -49,7 +49,7 @@ def check_pixels(backbone, expected):
     assert ((found - expected).abs() > 1e-5).float().mean() < 0.02
 
 
-# -- transformers -------------------------------------------------------------------------------------------------------------
+# -- transformers ------------------------------------------------------------------------------------------------------
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install 'unem[images]'")
 
@@ -176,7 +176,7 @@ def test_without_a_hub_what_to_do(monkeypatch):
         backbones.create("nobody/no-such-model-at-all")
 
 
-# -- preprocessing ------------------------------------------------------------------------------------------------------------
+# -- preprocessing -----------------------------------------------------------------------------------------------------
 
 
 @given(
@@ -214,7 +214,7 @@ def test_preprocessing_can_travel():
             Preprocessing(**bad)
 
 
-# -- the others ---------------------------------------------------------------------------------------------------------------
+# -- the others --------------------------------------------------------------------------------------------------------
 
 
 def test_efficientnet_against_the_direct_computation():
@@ -300,6 +300,6 @@ def test_precision_and_batches_are_checked(clip):
 
 def test_importing_is_light():
     heavy = "PIL transformers timm open_clip efficientnet_lite_pytorch ray"
-    code = f"import sys, unem, unem.vision.backbones, unem.vision.extraction; print([m for m in {heavy.split()} if m in sys.modules])"
+    code = f"import sys, unem, unem.vision; print([m for m in {heavy.split()} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "[]", done.stderr

@@ -118,7 +118,7 @@ def test_settings_are_checked(clip, photos, bad):
         extract(images_of(photos), clip, **bad)
 
 
-# -- shards ---------------------------------------------------------------------------------------------------------------------
+# -- shards ------------------------------------------------------------------------------------------------------------
 
 
 class Stop(Exception):
@@ -244,7 +244,7 @@ def test_three_hundred_hostile_files(clip, tmp_path):
     assert torch.isfinite(made.features).all()
 
 
-# -- which images ---------------------------------------------------------------------------------------------------------------
+# -- which images ------------------------------------------------------------------------------------------------------
 
 
 def test_folders_of_splits(tmp_path):
@@ -294,7 +294,7 @@ def test_arguments_that_are_no_images(tmp_path):
             images_of(argument)
 
 
-# -- the command line -----------------------------------------------------------------------------------------------------------
+# -- the command line --------------------------------------------------------------------------------------------------
 
 
 def test_the_command(photos, tmp_path, clip_folder):

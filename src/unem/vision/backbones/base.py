@@ -34,7 +34,8 @@ class Backbone(ABC):
     A kind of backbone says how (``_images``, and ``_texts`` where it has them); everything else is the same for all.
 
     Args:
-        id: the name that makes the same backbone again: ``"transformers:openai/clip-vit-base-patch32"``, ``"efficientnet-lite0"``.
+        id: the name that makes the same backbone again: ``"transformers:openai/clip-vit-base-patch32"``,
+            ``"efficientnet-lite0"``.
         module: the network; it is put into evaluation mode.
         preprocessing: what its images must go through.
         dim: length of a feature vector.
@@ -75,7 +76,7 @@ class Backbone(ABC):
         self.precision = _precision(precision, torch.device(device))
         return self
 
-    # -- what it does ---------------------------------------------------------------------------------------------------------
+    # -- what it does --------------------------------------------------------------------------------------------------
 
     def preprocess(self, image: Any) -> Float[Tensor, "3 height width"]:
         """A ``PIL.Image`` as the model wants it; may run in any thread."""
@@ -128,7 +129,7 @@ def _precision(wanted: str, device: torch.device) -> str:
     return wanted
 
 
-# -- the registry -------------------------------------------------------------------------------------------------------------
+# -- the registry ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,10 @@ def register(
     packages: Sequence[str] = (),
     install: str = install_hint("images"),
 ) -> Callable[[Callable[..., Backbone]], Callable[..., Backbone]]:
-    """Add a kind of backbone; the factory gets what follows ``prefix:`` in a name, its docstring's first line is the summary."""
+    """Add a kind of backbone.
+
+    The factory gets what follows ``prefix:`` in a name; its docstring's first line is the summary.
+    """
 
     def add(factory: Callable[..., Backbone]) -> Callable[..., Backbone]:
         summary = (factory.__doc__ or "").strip().splitlines()[0]
@@ -190,8 +194,9 @@ def create(
     """A backbone from its name.
 
     Args:
-        name: ``KIND`` or ``KIND:MODEL`` of ``unem backbones``; a Hub id or a folder of transformers alone; a ``.safetensors``
-            checkpoint of ``unem pretrain``; ``"auto"``: EfficientNet-Lite0, whose weights are a Python package.
+        name: ``KIND`` or ``KIND:MODEL`` of ``unem backbones``; a Hub id or a folder of transformers alone; a
+            ``.safetensors`` checkpoint of ``unem pretrain``; ``"auto"``: EfficientNet-Lite0, whose weights are a Python
+            package.
         precision: ``"auto"``, ``"float32"``, ``"bfloat16"`` or ``"float16"``.
         size: side of the square that the model is to see, where it can see another than its own.
 
@@ -225,6 +230,5 @@ def parse_name(name: str) -> tuple[str, str]:
         return "resnet18", name  # the file says which network it is
     if os.path.isdir(name) or name.count("/") == 1:
         return "transformers", name
-    raise InputError(
-        f"backbone: {name!r} is no backbone; expected {', '.join(i.example for i in list_backbones())}, a folder or a Hub id"
-    )
+    examples = ", ".join(info.example for info in list_backbones())
+    raise InputError(f"backbone: {name!r} is no backbone; expected {examples}, a folder or a Hub id")

@@ -62,8 +62,9 @@ def open_clip(argument: str = "", size: int | None = None) -> Backbone:
         model = package.create_model(model_name, pretrained=pretrained, weights_only=True, force_image_size=size)
     except Exception as error:  # unknown names, no connection, a damaged file: each has its own kind
         known = package.list_pretrained_tags_by_model(model_name)
+        reason = str(error).splitlines()[0] if str(error) else repr(error)
         raise InputError(
-            f"backbone: open_clip cannot make {model_name!r} with {pretrained!r} ({str(error).splitlines()[0] if str(error) else error!r}); "
+            f"backbone: open_clip cannot make {model_name!r} with {pretrained!r} ({reason}); "
             f"its tags for that model are {', '.join(known) or 'none'}"
         ) from error
     wanted: dict[str, Any] = package.get_model_preprocess_cfg(model)
@@ -76,7 +77,8 @@ def preprocessing_of(wanted: dict[str, Any]) -> Preprocessing:
     """open_clip's description of the same.
 
     Example:
-        >>> preprocessing_of({"size": 224, "mean": [0.5] * 3, "std": [0.5] * 3, "interpolation": "bicubic", "resize_mode": "shortest"}).fit
+        >>> config = {"size": 224, "mean": [0.5] * 3, "std": [0.5] * 3, "interpolation": "bicubic"}
+        >>> preprocessing_of({**config, "resize_mode": "shortest"}).fit
         'shortest'
     """
     size = wanted["size"] if isinstance(wanted["size"], int) else max(wanted["size"])

@@ -25,8 +25,8 @@ class Preprocessing:
 
     Args:
         size: side of the square that the model sees.
-        resize: what the image is resized to first: its shortest side (``fit="shortest"``), or both (``fit="square"``, which does
-            not keep the proportions).
+        resize: what the image is resized to first: its shortest side (``fit="shortest"``), or both (``fit="square"``,
+            which does not keep the proportions).
         mean, std: of each channel, on the scale 0 … 1.
         resample: Pillow's filter.
 

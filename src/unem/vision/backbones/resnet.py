@@ -1,4 +1,4 @@
-"""The few-shot networks of this library, ResNet-18 and WRN28-10, with weights from a checkpoint of ``unem pretrain``."""
+"""The few-shot networks of this library, ResNet-18 and WRN28-10, with weights from a checkpoint of pre-training."""
 
 from __future__ import annotations
 

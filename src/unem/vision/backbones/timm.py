@@ -43,7 +43,7 @@ def preprocessing_of(wanted: dict[str, Any], size: int | None = None) -> Preproc
     """timm's description of the same.
 
     Example:
-        >>> config = {"input_size": (3, 224, 224), "crop_pct": 0.875, "interpolation": "bicubic", "mean": (0.5,) * 3, "std": (0.5,) * 3}
+        >>> config = {"input_size": (3, 224, 224), "crop_pct": 0.875, "mean": (0.5,) * 3, "std": (0.5,) * 3}
         >>> preprocessing_of(config).resize
         256
     """

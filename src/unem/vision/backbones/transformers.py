@@ -24,8 +24,8 @@ __all__ = ["Transformers"]
 class Transformers(Backbone):
     """A model of transformers.
 
-    With a text tower, images and texts are embedded in the common space. Others give their pooled output, or the class token where
-    pooling is a dense layer: that layer belongs to a head, and checkpoints often lack it.
+    With a text tower, images and texts are embedded in the common space. Others give their pooled output, or the class
+    token where pooling is a dense layer: that layer belongs to a head, and checkpoints often lack it.
     """
 
     def __init__(self, id: str, module: nn.Module, preprocessing: Preprocessing, tokenizer: Any) -> None:
@@ -82,7 +82,7 @@ def _own_size(config: Any) -> int | None:
     return size if isinstance(size, int) else None
 
 
-# -- loading ------------------------------------------------------------------------------------------------------------------
+# -- loading -----------------------------------------------------------------------------------------------------------
 
 
 @register(
@@ -169,13 +169,14 @@ def _why(argument: str, error: Exception) -> str:
     if Path(argument).expanduser().is_dir():
         if "safetensors" in text:
             return (
-                f"backbone: {argument!r} has no weights in safetensors, or they are damaged; pickled weights are never loaded. "
-                "model.save_pretrained(folder) of transformers writes safetensors"
+                f"backbone: {argument!r} has no weights in safetensors, or they are damaged; "
+                "pickled weights are never loaded. model.save_pretrained(folder) of transformers writes safetensors"
             )
         return f"backbone: {argument!r} is not a model that transformers can load: {_line(error)}"
     return (
-        f"backbone: transformers cannot load {argument!r} ({_line(error)}). Without a connection, give a folder that holds the model, "
-        "as `hf download` makes it, or use efficientnet-lite0, which needs none"
+        f"backbone: transformers cannot load {argument!r} ({_line(error)}). "
+        "Without a connection, give a folder that holds the model, as `hf download` makes it, "
+        "or use efficientnet-lite0, which needs none"
     )
 
 
@@ -198,7 +199,7 @@ def _quiet(package: Any) -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-# -- preprocessing ------------------------------------------------------------------------------------------------------------
+# -- preprocessing -----------------------------------------------------------------------------------------------------
 
 
 def preprocessing_of(processor: Any, size: int | None = None) -> Preprocessing:
@@ -206,9 +207,11 @@ def preprocessing_of(processor: Any, size: int | None = None) -> Preprocessing:
 
     Example:
         >>> from types import SimpleNamespace
-        >>> clip = SimpleNamespace(size={"shortest_edge": 224}, crop_size={"height": 224, "width": 224}, do_center_crop=True, resample=3)
+        >>> crop = {"height": 224, "width": 224}
+        >>> clip = SimpleNamespace(size={"shortest_edge": 224}, crop_size=crop, do_center_crop=True, resample=3)
         >>> preprocessing_of(clip)
-        Preprocessing(size=224, resize=224, fit='shortest', mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0), resample='bicubic')
+        Preprocessing(size=224, resize=224, fit='shortest', mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0),
+                      resample='bicubic')
     """
     resize, fit = _resize(processor)
     crop = _side(processor, "crop_size") if getattr(processor, "do_center_crop", None) else None

@@ -113,7 +113,7 @@ class Dataset:
         return f"download it from {home}{split}; make {self.folder}"
 
     def names_of(self, found: Sequence[str]) -> tuple[str, ...]:
-        """Names of folders or of other copies as the names of the catalogue, where each of them is one; else as they are.
+        """Names of folders or of other copies as the catalogue has them, where each of them is one; else as they are.
 
         Example:
             >>> dataset("eurosat").names_of(["AnnualCrop", "River"])

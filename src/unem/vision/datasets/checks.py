@@ -25,8 +25,8 @@ class CheckReport:
 
     Attributes:
         dataset: key in the catalogue; none when it is no dataset of the paper.
-        verdict: ``as in the paper``, ``complete, with other splits``, ``wrong or partial``, or ``readable`` for a folder
-            that is no dataset of the paper.
+        verdict: ``as in the paper``, ``complete, with other splits``, ``wrong or partial``, or ``readable`` for a
+            folder that is no dataset of the paper.
         problems: what is wrong; empty when nothing is.
         notes: what is worth knowing.
         advice: what to do.
@@ -55,7 +55,7 @@ class CheckReport:
 
 
 def check(directory: str | os.PathLike[str], name: str | None = None) -> CheckReport:
-    """Compare a folder with the catalogue: number of classes, their names, sizes of splits, and whether the files are there.
+    """Compare a folder with the catalogue: classes and their names, sizes of splits, and whether the files are there.
 
     Args:
         directory: as for :func:`~unem.vision.datasets.read`.
@@ -125,7 +125,8 @@ def _file_problems(found: Found, missing: list[str]) -> list[str]:
     other = [p for p in looked if p not in set(void) and not _looks_like_image(found.root / p)]
     if other:
         problems.append(
-            f"{len(other)} of {len(looked)} files looked into are no images (a web page or a pointer in place of one?): {some(other)}"
+            f"{len(other)} of {len(looked)} files looked into are no images "
+            f"(a web page or a pointer in place of one?): {some(other)}"
         )
     return problems
 
@@ -166,7 +167,8 @@ def _split_problems(found: Found, entry: Dataset, notes: list[str]) -> list[str]
     total = sum(have.values()) or len(found.paths)
     if same_as_hub or total == entry.total:
         notes.append(
-            f"all images are there, but not in the paper's splits ({_counts(wanted)}): got {_counts(have) if have else 'no splits'}"
+            f"all images are there, but not in the paper's splits ({_counts(wanted)}): "
+            f"got {_counts(have) if have else 'no splits'}"
         )
         return []
     problems = [f"{total} images; {entry.title} has {entry.total} in its splits"]

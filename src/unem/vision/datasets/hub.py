@@ -1,6 +1,7 @@
 """Images out of the Hugging Face form (arrow and parquet files) into files, and datasets from the Hub.
 
-Only data is read: parquet and arrow files, by pyarrow. Nothing is unpickled, and no code of a repository is fetched or run.
+Only data is read: parquet and arrow files, by pyarrow. Nothing is unpickled, and no code of a repository is
+fetched or run.
 """
 
 from __future__ import annotations
@@ -47,12 +48,14 @@ def export(
     label: str | None = None,
     progress: Progress | None = None,
 ) -> ImageList:
-    """Write the images of a ``datasets`` folder as files, byte for byte, with an ``index.csv`` that says class and split of each.
+    """Write the images of a ``datasets`` folder as files, byte for byte, with an ``index.csv`` of classes and splits.
 
-    Stopped and started again it writes what is missing: an image is written aside and renamed, and the index is written last.
+    Stopped and started again it writes what is missing: an image is written aside and renamed, and the index is written
+    last.
 
     Args:
-        source: a folder of ``Dataset.save_to_disk`` or ``DatasetDict.save_to_disk``, or one of parquet files as the Hub has them.
+        source: a folder of ``Dataset.save_to_disk`` or ``DatasetDict.save_to_disk``, or one of parquet files as the Hub
+            has them.
         directory: where ``images/`` and ``index.csv`` go.
         name: of a dataset of the catalogue, for its class names and for classes it does not use.
         label: column of the class, where it is not called ``label``.
@@ -123,7 +126,8 @@ def _parquet_parts(place: Path) -> list[_Part]:
             names = [re.sub(r"-\d+-of-", f"-{i:05d}-of-", file.name) for i in range(int(split[2]))]
             if len([f for f in files if f.name.startswith(f"{split[1]}-")]) < len(names):
                 raise InputError(
-                    f"{str(place)!r}: {split[1]} is to have {len(names)} parquet files, some are missing; download it again"
+                    f"{str(place)!r}: {split[1]} is to have {len(names)} parquet files, some are missing; "
+                    "download it again"
                 )
         parts.append(_Part(split[1] if split else file.stem if file.stem.lower() in SPLITS else "", file, "parquet"))
     return parts
@@ -220,7 +224,8 @@ def _write_one(picture: Any, target: Path, stem: str, where: str) -> str:
     content = (picture or {}).get("bytes")
     if not content:
         raise InputError(
-            f"{where}: the image is not in the file (only {(picture or {}).get('path')!r} is); save the dataset with its images embedded"
+            f"{where}: the image is not in the file (only {(picture or {}).get('path')!r} is); "
+            "save the dataset with its images embedded"
         )
     ending = next((e for b, e in BEGINNINGS.items() if content.startswith(b)), "")
     own = Path(picture.get("path") or "").suffix.lower()

@@ -1,7 +1,8 @@
 """Features of many image files: decoded in parallel, kept shard by shard, resumable.
 
-``extract`` in ``features``; the file of a shard in ``shards``; where shards are computed in ``engines`` (this process) and ``ray`` (a cluster), both by
-``pipeline``, which decodes while the model computes; text features of classes in ``texts``.
+``extract`` in ``features``; the file of a shard in ``shards``; where shards are computed in ``engines`` (this process)
+and ``ray`` (a cluster), both by ``pipeline``, which decodes while the model computes; text features of classes in
+``texts``.
 """
 
 from unem.vision.extraction.engines import LocalEngine, ShardEngine

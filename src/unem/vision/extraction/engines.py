@@ -20,7 +20,10 @@ class ShardEngine(Protocol):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What features depend on besides backbone and files: ``precision``, ``device`` (a GPU rounds otherwise), ``batch``."""
+        """What features depend on besides backbone and files.
+
+        ``precision``, ``device`` (a GPU rounds otherwise) and ``batch``.
+        """
         ...
 
     def compute(self, images: ImageList, shards: Sequence[Shard]) -> Iterator[int | tuple[Shard, ShardResult]]:

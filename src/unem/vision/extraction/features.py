@@ -47,7 +47,8 @@ class Extraction:
         failures: the others, and why.
         backbone: name and digest of what made the features.
 
-    ``read`` lists the images in the order of ``features``; that is how unlabelled images stay connected with their files.
+    ``read`` lists the images in the order of ``features``; that is how unlabelled images stay connected with their
+    files.
     """
 
     images: ImageList
@@ -82,8 +83,8 @@ class Extraction:
         unlabelled = int((read.labels == UNLABELLED).sum())
         if unlabelled:
             raise InputError(
-                f"images: {unlabelled} of {len(read)} have no class; a feature file holds labelled images (one folder per class, or a CSV "
-                "with a label in each row)"
+                f"images: {unlabelled} of {len(read)} have no class; a feature file holds labelled images "
+                "(one folder per class, or a CSV with a label in each row)"
             )
         if len(read) == 0:
             why = f", for example {self.failures[0].path}: {self.failures[0].reason}" if self.failures else ""
@@ -122,10 +123,11 @@ def extract(
 
     Args:
         shard_size: images that are kept together; what a run that is stopped loses at most.
-        batch_size: images in one call of the model; ``"auto"`` follows from their size and the device, not from what is free now.
+        batch_size: images in one call of the model; ``"auto"`` follows from their size and the device, not from what is
+            free now.
         workers: threads that decode; one per core when left out.
-        work_dir: folder where shards are kept until all are there; a later run of the same extraction takes them from it. Nothing is
-            kept when left out.
+        work_dir: folder where shards are kept until all are there; a later run of the same extraction takes them from
+            it. Nothing is kept when left out.
         progress: called after each batch.
         engine: where shards are computed; in this process when left out.
 

@@ -46,7 +46,7 @@ def cores() -> int:
 def decoded(
     batches: Iterable[Sequence[Source]], preprocessing: Preprocessing, workers: int, ahead: int = AHEAD
 ) -> Iterator[Batch]:
-    """Batches in their order, a few of them decoded ahead. Pillow releases the interpreter's lock, so threads are enough."""
+    """Batches in their order, a few of them decoded ahead; Pillow releases the interpreter's lock, so threads do."""
     if workers < 1:
         raise InputError(f"workers: expected at least 1, got {workers}")
     coming = iter(batches)
@@ -94,8 +94,8 @@ def encode_shards(
 ) -> Iterator[ShardResult | int]:
     """Results of shards one after another, and between them the number of images of each batch that is done.
 
-    Batches begin anew with each shard, and unreadable images keep their place in them: the features of a shard do not depend on
-    which other shards are computed in the same run.
+    Batches begin anew with each shard, and unreadable images keep their place in them: the features of a shard do not
+    depend on which other shards are computed in the same run.
     """
     queue: deque[tuple[int, bool]] = deque()  # size of a batch, and whether it is the last of its shard
 

@@ -26,15 +26,16 @@ AHEAD = 2  # shards given to each actor, so that none waits for files
 class RayShards:
     """Computes shards on a Ray cluster.
 
-    The content of the files travels with the shard, so nodes need neither the images nor a common folder; the backbone must be there
-    by its name (a Hub id, a Python package, or a path that is the same everywhere). Results come back to this process, which alone
-    writes them.
+    The content of the files travels with the shard, so nodes need neither the images nor a common folder; the backbone
+    must be there by its name (a Hub id, a Python package, or a path that is the same everywhere). Results come back to
+    this process, which alone writes them.
 
     Args:
         backbone: only its name is sent; each actor makes it anew.
         precision: as for ``unem.vision.backbones.create``; ``"auto"`` is bfloat16 on GPUs.
         batch_size: images in one call of the model; that of a local run on a CPU when left out, 128 on GPUs.
-        address: of the cluster, ``"auto"`` for the one this machine is part of; one of this machine alone is started when left out.
+        address: of the cluster, ``"auto"`` for the one this machine is part of; one of this machine alone is started
+            when left out.
         workers: actors; as many as the cluster has cores, or GPUs, when left out.
         cpus: cores of each actor, for decoding and, on a CPU, for the model.
     """

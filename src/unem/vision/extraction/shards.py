@@ -1,4 +1,4 @@
-"""A shard: some images in a row, and the file that keeps their features. Its name says everything that determines it."""
+"""A shard: some images in a row, and the file that keeps their features, whose name says all that determines it."""
 
 from __future__ import annotations
 

@@ -39,7 +39,8 @@ def open_image(
 
     Args:
         source: a file, or the content of one.
-        at_least: sides that are enough; a JPEG larger than that by half and more is decoded smaller, which is much faster.
+        at_least: sides that are enough; a JPEG larger than that by half and more is decoded smaller, which is much
+            faster.
         max_pixels: more than these are refused before anything is decoded.
 
     Example:
@@ -140,7 +141,7 @@ def _formats() -> tuple[str, ...]:
 
 
 def _silence() -> None:
-    """What Pillow would warn of is either an error here or of no account; a filter for a time is not safe with threads."""
+    """What Pillow would warn of is an error here or of no account; a filter for a time is not safe with threads."""
     if not any(f[0] == "ignore" and f[3] is not None and f[3].pattern == r"PIL\." for f in warnings.filters[:2]):
         warnings.filterwarnings("ignore", module=r"PIL\.")
 
@@ -150,7 +151,7 @@ def _reason(error: BaseException) -> str:
     return str(text).splitlines()[0][:120]
 
 
-# -- pixels -------------------------------------------------------------------------------------------------------------------
+# -- pixels ------------------------------------------------------------------------------------------------------------
 
 
 def _as_rgb(image: Any) -> Any:
@@ -175,7 +176,7 @@ def _on_white(image: Any) -> Any:
 
 
 def _from_depth(image: Any) -> Any:
-    """More than 8 bits: 65535 is white; what is beyond 16 bits, or real numbers, goes from its least to its greatest value."""
+    """More than 8 bits: 65535 is white; beyond 16 bits, and real numbers, go from least to greatest value."""
     from PIL import Image
 
     values = np.nan_to_num(np.asarray(image).astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)

@@ -60,7 +60,8 @@ class ImageList:
             raise InputError(f"labels: expected {len(files)} whole numbers, got {known.dtype} of shape {known.shape}")
         if len(files) and not UNLABELLED <= known.min() <= known.max() < max(len(class_names), 1):
             raise InputError(
-                f"labels: expected classes in 0 … {len(class_names) - 1} (or {UNLABELLED}), got {known.min()} … {known.max()}"
+                f"labels: expected classes in 0 … {len(class_names) - 1} (or {UNLABELLED}), "
+                f"got {known.min()} … {known.max()}"
             )
         splits = None if split is None else np.asarray(split, dtype=str)
         if splits is not None and splits.shape != known.shape:

@@ -42,7 +42,8 @@ class ImageTensors:
         name: used in messages.
 
     Example:
-        >>> images = ImageTensors(torch.zeros(4, 3, 8, 8, dtype=torch.uint8), [0, 1, 2, 2], ["a", "b", "c"], split=["train", "val", "val", "val"])
+        >>> pixels, splits = torch.zeros(4, 3, 8, 8, dtype=torch.uint8), ["train", "val", "val", "val"]
+        >>> images = ImageTensors(pixels, [0, 1, 2, 2], ["a", "b", "c"], split=splits)
         >>> images.split("val")
         ImageTensors('images/val', images=3, classes=2, 8 × 8 pixels)
     """
@@ -67,7 +68,8 @@ class ImageTensors:
         table, label = torch.as_tensor(pixels), torch.as_tensor(labels)
         if table.dtype != torch.uint8 or table.ndim != 4 or table.shape[1] != 3 or 0 in table.shape:
             raise InputError(
-                f"pixels: expected uint8 of shape [image, 3, height, width], got {table.dtype} of shape {tuple(table.shape)}"
+                "pixels: expected uint8 of shape [image, 3, height, width], "
+                f"got {table.dtype} of shape {tuple(table.shape)}"
             )
         if label.shape != table.shape[:1] or label.is_floating_point() or label.is_complex():
             raise InputError(
@@ -228,7 +230,8 @@ def _read_safetensors(file: Path) -> dict[str, Any]:
             metadata = stored.metadata() or {}
             if metadata.get("format") != FORMAT:
                 raise InputError(
-                    f"images: {file.name!r} is a safetensors file but not of {FORMAT!r} (found {metadata.get('format')!r})"
+                    f"images: {file.name!r} is a safetensors file but not of {FORMAT!r} "
+                    f"(found {metadata.get('format')!r})"
                 )
             values: dict[str, Any] = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
@@ -244,7 +247,7 @@ def _read_safetensors(file: Path) -> dict[str, Any]:
 
 
 def split_classes(images: ImageTensors, base: int, val: int, test: int, *, seed: int = 0) -> ImageTensors:
-    """Share the classes out among ``train`` (the base classes), ``val`` and ``test``, at random; those left over are dropped.
+    """Share the classes out among ``train`` (the base classes), ``val`` and ``test``, at random; the rest are dropped.
 
     Example:
         >>> images = ImageTensors(torch.zeros(60, 3, 8, 8, dtype=torch.uint8), torch.arange(60) % 6)

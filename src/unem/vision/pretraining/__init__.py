@@ -1,7 +1,8 @@
-"""Pre-train a network on base classes, as the paper's vision-only experiments need it: cross-entropy with label smoothing.
+"""Pre-train a network on base classes with cross-entropy, as the paper's vision-only experiments need it.
 
-``pretrain`` in ``run``; its settings in ``config``, the pictures that the network sees in ``pictures`` and ``order``, features and validation tasks in
-``features``, what a run returns in ``records``, and the file that it goes on from in ``checkpoints``.
+``pretrain`` in ``run``; its settings in ``config``, the pictures that the network sees in ``pictures`` and ``order``,
+features and validation tasks in ``features``, what a run returns in ``records``, and the file that it goes on from in
+``checkpoints``.
 """
 
 from unem.vision.pretraining.config import PretrainingConfig, stored_size

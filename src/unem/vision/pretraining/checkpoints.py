@@ -59,13 +59,13 @@ def load_state(
     settings: Mapping[str, Any],
     device: torch.device,
 ) -> RunState:
-    """Read what :func:`save_state` has written into the model and its optimiser; a run with other settings is refused."""
+    """Read what :func:`save_state` has written into the model and its optimiser; refuse a run with other settings."""
     tensors, header = _read(os.fspath(path))
     different = _different(json.loads(json.dumps(settings)), header.get("settings") or {})
     if different:
         raise InputError(
-            f"checkpoint: {os.fspath(path)!r} belongs to a run with other settings (different: {', '.join(different)}); "
-            "remove it to start anew, or repeat the settings it was made with"
+            f"checkpoint: {os.fspath(path)!r} belongs to a run with other settings "
+            f"(different: {', '.join(different)}); remove it to start anew, or repeat the settings it was made with"
         )
     try:
         model.load_state_dict(_below("model.", tensors))

@@ -33,9 +33,11 @@ class PretrainingConfig:
         batch_size: images per step.
         learning_rate: of stochastic gradient descent, at first.
         decay_at: parts of the epochs after which the rate is divided by 10; by default epochs 45 and 66 of 90.
-        warm_up: epochs in which the rate rises to its full height, step by step; the paper has none, and small sets gain from a few.
+        warm_up: epochs in which the rate rises to its full height, step by step; the paper has none, and small sets
+            gain from a few.
         momentum, weight_decay: of stochastic gradient descent.
-        label_smoothing: share of the target that is spread over all classes. The paper prints 0.9, which is the share that stays.
+        label_smoothing: share of the target that is spread over all classes. The paper prints 0.9, which is the share
+            that stays.
         crop: smallest and largest part of the picture's area that a random crop takes.
         ratio: smallest and largest ratio of a crop's width to its height.
         flip: probability of a mirror image.
@@ -110,8 +112,10 @@ class PretrainingConfig:
             raise InputError(f"precision: expected auto, float32 or bfloat16, got {self.precision!r}")
 
     def rate(self, epoch: int, part: float = 1.0) -> float:
-        """Learning rate of an epoch, counted from 0, when some part of its steps is done; a function of these alone, so that a
-        resumed run takes the same."""
+        """Learning rate of an epoch, counted from 0, when some part of its steps is done.
+
+        It is a function of these alone, so that a resumed run takes the same.
+        """
         decays = sum(epoch >= max(1, round(at * self.epochs)) for at in self.decay_at)
         risen = min(1.0, (epoch + part) / self.warm_up) if self.warm_up else 1.0
         return self.learning_rate * risen * 0.1**decays

@@ -87,7 +87,7 @@ def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager
 
 
 def validation_protocol(validation: ImageTensors) -> Protocol:
-    """Tasks that the validation images allow: 5 shots, 5 effective classes and 75 queries, or as near to them as can be.
+    """Tasks that the validation images allow: 5 shots, 5 effective classes and 75 queries, or as near as can be.
 
     Example:
         >>> images = ImageTensors(torch.zeros(90, 3, 8, 8, dtype=torch.uint8), torch.arange(90) % 3)

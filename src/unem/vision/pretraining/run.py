@@ -1,6 +1,7 @@
 """``pretrain``: one run of stochastic gradient descent on cross-entropy with label smoothing, epoch by epoch.
 
-The images sit on the device as bytes; a step picks some, crops, flips and recolours them there, and no process waits for another.
+The images sit on the device as bytes; a step picks some, crops, flips and recolours them there, and no process waits
+for another.
 """
 
 from __future__ import annotations
@@ -52,18 +53,18 @@ def pretrain(
 ) -> Pretrained:
     """Pre-train a network on the classes of some images.
 
-    After each epoch the network is tried on few-shot tasks of the validation classes (nearest prototype, on features centred on the
-    base images' mean and of unit length), and the best epoch is kept; without validation images the last one is. On a CPU a run
-    that was stopped and resumed gives the same weights, bit for bit, as one that was not; on a GPU up to the order in which sums
-    are taken. ``KeyboardInterrupt`` ends training early and returns the best so far.
+    After each epoch the network is tried on few-shot tasks of the validation classes (nearest prototype, on features
+    centred on the base images' mean and of unit length), and the best epoch is kept; without validation images the last
+    one is. On a CPU a run that was stopped and resumed gives the same weights, bit for bit, as one that was not; on a
+    GPU up to the order in which sums are taken. ``KeyboardInterrupt`` ends training early and returns the best so far.
 
     Args:
         images: images of the base classes, larger than ``config.size`` by a margin (:func:`stored_size`).
         config: how; its fields may be given as keywords.
         validation: images of other classes.
         device: where everything is, the images included when they fit.
-        checkpoint: file that keeps the state after each epoch; when it exists already, training goes on from there, unless
-            ``resume=False``.
+        checkpoint: file that keeps the state after each epoch; when it exists already, training goes on from there,
+            unless ``resume=False``.
         compiled: let ``torch.compile`` make faster kernels, which takes a minute at first.
         on_epoch: called after each epoch.
         on_progress: called within epochs.
@@ -155,7 +156,8 @@ class PretrainingRun:
             loss, accuracy = self._learn(state, on_progress)
         if not math.isfinite(loss):
             raise InputError(
-                f"learning_rate: {self.config.learning_rate} is too high here: the loss was {loss} in epoch {state.epoch + 1}"
+                f"learning_rate: {self.config.learning_rate} is too high here: "
+                f"the loss was {loss} in epoch {state.epoch + 1}"
             )
         score = self._validate()
         state.epoch += 1

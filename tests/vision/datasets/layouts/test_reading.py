@@ -30,7 +30,7 @@ def test_what_is_no_layout(tmp_path):
 
 
 def test_a_folder_that_is_called_like_a_dataset_keeps_its_classes(tmp_path):
-    """The names are those of Caltech101, which the catalogue spells otherwise; BACKGROUND_Google is a class it does not use."""
+    """The catalogue spells the names of Caltech101 otherwise, and does not use BACKGROUND_Google."""
     own = ("BACKGROUND_Google", "Faces", "Motorbikes", "airplanes")
     folder = draw(tmp_path / "caltech101", *(f"{name}/1.png" for name in own))
     assert read(folder).class_names == images_of(folder).class_names == own
@@ -57,13 +57,14 @@ def test_a_split_file_of_the_catalogue_says_the_dataset_and_keeps_its_class_name
 
 
 def test_readers_need_no_further_packages():
-    code = "import sys, unem.vision.datasets; print([m for m in ('datasets', 'pyarrow', 'huggingface_hub', 'PIL') if m in sys.modules])"
+    further = ["datasets", "pyarrow", "huggingface_hub", "PIL"]
+    code = f"import sys, unem.vision.datasets; print([m for m in {further} if m in sys.modules])"
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
     )
 
 
-# -- odd names ----------------------------------------------------------------------------------------------------------
+# -- odd names ---------------------------------------------------------------------------------------------------------
 
 odd = st.text(
     st.characters(blacklist_categories=("Cs", "Cc"), blacklist_characters="/\\") | st.sampled_from(" ,\"'\n\t;é中"),

@@ -1,4 +1,4 @@
-"""CoOp's split files: ``split_zhou_NAME.json`` with lists of ``[path, label, class name]`` under train, val and test."""
+"""CoOp's split files: ``split_zhou_NAME.json``, lists of ``[path, label, class name]`` under train, val and test."""
 
 from __future__ import annotations
 
@@ -22,16 +22,19 @@ __all__ = ["coop_file", "coop_in"]
 
 
 def coop_in(place: Path, entry: Dataset | None) -> Found | None:
+    """The split file in a folder: that of the dataset, or the only one."""
     files = sorted(place.glob("split_zhou_*.json"))
     wanted = [f for f in files if entry and f.name == entry.split_file]
     if len(files) > 1 and not wanted:
         raise InputError(
-            f"directory: {str(place)!r} has {len(files)} split files ({some([f.name for f in files])}); give one of them"
+            f"directory: {str(place)!r} has {len(files)} split files ({some([f.name for f in files])}); "
+            "give one of them"
         )
     return coop_file((wanted or files)[0], entry) if files else None
 
 
 def coop_file(file: Path, entry: Dataset | None) -> Found:
+    """A split file; its name may say which dataset of the catalogue it is."""
     entry = entry or next((d for d in list_datasets() if d.split_file == file.name), None)
     paths, labels, names, splits = [], [], [], []
     for split, row, item in _coop_items(file):

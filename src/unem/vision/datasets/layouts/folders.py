@@ -17,6 +17,7 @@ WNID = re.compile(r"n\d{8}")
 
 
 def split_folders_in(place: Path, entry: Dataset | None) -> Found | None:
+    """A folder per split, here or in ``images/``, with one folder per class in each."""
     for root in (place, place / "images"):
         folders = [f for f in folders_in(root) if f.name.lower() in SPLITS] if root.is_dir() else []
         train = any(SPLITS[f.name.lower()] == "train" for f in folders)
@@ -36,7 +37,8 @@ def _split_folders(place: Path, root: Path, folders: Sequence[Path], entry: Data
     flat = [f"{s}/{p}" for s, paths in listed.items() for p in paths if "/" not in p]
     if flat:
         raise InputError(
-            f"directory: {str(root)!r} has {len(flat)} images outside class folders ({some(flat)}); sort them into one folder per class, as train/ has"
+            f"directory: {str(root)!r} has {len(flat)} images outside class folders ({some(flat)}); "
+            "sort them into one folder per class, as train/ has"
         )
     order = sorted(classes)
     numbers = {c: i for i, c in enumerate(order)}
@@ -63,7 +65,7 @@ def _split_folders(place: Path, root: Path, folders: Sequence[Path], entry: Data
 
 
 def _imagenet_names(wnids: Sequence[str], file: Path | None) -> tuple[str, ...]:
-    """From lines such as ``n01440764 tench``; without them from CLIP's list, which is in the order of all 1000 folders."""
+    """From lines such as ``n01440764 tench``; else from CLIP's list, which is in the order of all 1000 folders."""
     if file is None:
         known = dataset("imagenet").class_names
         return known if len(known) == len(wnids) else tuple(wnids)
@@ -75,6 +77,7 @@ def _imagenet_names(wnids: Sequence[str], file: Path | None) -> tuple[str, ...]:
 
 
 def class_folders_in(place: Path, entry: Dataset | None) -> Found | None:
+    """One folder per class, here or in the usual sub-folder."""
     root = place
     for sub in dict.fromkeys((entry.images if entry else "", "images")):
         if sub and (place / sub).is_dir() and folders_in(place / sub):
@@ -91,6 +94,7 @@ def class_folders_in(place: Path, entry: Dataset | None) -> Found | None:
 
 
 def unlabelled_in(place: Path, entry: Dataset | None) -> Found | None:
+    """Images without classes, at any depth."""
     paths = image_files(place)
     unknown = (UNLABELLED,) * len(paths)
     return Found("unlabelled", place, place, tuple(paths), unknown, (), None, entry) if paths else None

@@ -58,7 +58,8 @@ class Found:
         source: the file or folder that says so.
         root: what ``paths`` are relative to.
         splits: of each image, when there are any.
-        dataset: of the catalogue, when it was asked for or when its own files (a split file, the list of variants) say it.
+        dataset: of the catalogue, when it was asked for or when its own files (a split file, the list of variants) say
+            it.
     """
 
     layout: str
@@ -92,7 +93,7 @@ class Found:
         return ImageList(self.root, self.paths, self.labels, self.class_names, split=self.splits, name=name)
 
 
-# -- what several layouts share -------------------------------------------------------------------------------------------
+# -- what several layouts share ----------------------------------------------------------------------------------------
 
 
 def some(things: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """``read``, ``find`` and ``images_of``: from a folder or a split file to its images, whichever layout it has.
 
-A dataset of the catalogue gives its class names, its usual sub-folder and the class folders that it does not use only where it is asked for by name:
-a folder of one's own may be called ``caltech101``.
+A dataset of the catalogue gives its class names, its usual sub-folder and the class folders that it does not use only
+where it is asked for by name: a folder of one's own may be called ``caltech101``.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def read(directory: str | os.PathLike[str], name: str | None = None) -> ImageLis
 
     Args:
         directory: a folder in one of :data:`LAYOUTS`, or a split file (``.json`` or ``.csv``) beside its images.
-        name: of a dataset of the catalogue; its class names, and the sub-folder that it usually has, are then used. Left out, classes
-            are called as the files and folders call them.
+        name: of a dataset of the catalogue; its class names, and the sub-folder that it usually has, are then used.
+            Left out, classes are called as the files and folders call them.
 
     Example:
         >>> import pathlib, tempfile
@@ -115,7 +115,7 @@ def _with_catalogue_names(found: Found, entry: Dataset) -> Found:
     return replace(found, class_names=names)
 
 
-# -- Hugging Face datasets ------------------------------------------------------------------------------------------------
+# -- Hugging Face datasets ---------------------------------------------------------------------------------------------
 
 
 def hub_form(place: Path) -> str:

@@ -34,6 +34,7 @@ INDEX_NAMES = ("index.csv", "labels.csv", "metadata.csv", "images.csv")
 
 
 def csv_splits_in(place: Path, entry: Dataset | None) -> Found | None:
+    """A table per split, here or in ``split/``."""
     split = place / "split"
     folders = [place, split, place / "splits", *(folders_in(split) if split.is_dir() else ())]
     holding = [f for f in folders if _is_listing(f / "train.csv") or _is_listing(f / "test.csv")]
@@ -52,6 +53,7 @@ def csv_splits_in(place: Path, entry: Dataset | None) -> Found | None:
 
 
 def csv_in(place: Path, entry: Dataset | None) -> Found | None:
+    """The one table of a folder."""
     files = sorted(place.glob("*.csv"))
     named = [f for n in INDEX_NAMES for f in files if f.name == n]
     if not named and (len(files) != 1 or not _is_listing(files[0])):
@@ -76,6 +78,7 @@ def _columns(header: Sequence[str], *, need_class: bool = True) -> dict[str, int
 
 
 def one_csv(file: Path, entry: Dataset | None, *, need_class: bool = True) -> Found:
+    """A table, with its images beside it."""
     return _from_rows("csv", file, file.parent, _rows(file, need_class=need_class), entry)
 
 
@@ -141,7 +144,7 @@ def _folder_of(row: _Row) -> str:
 
 
 def _classes_of(rows: Sequence[_Row], source: Path) -> tuple[list[int], tuple[str, ...]]:
-    """Numbers where the label column has them (with the names beside them, if any), else names in alphabetical order."""
+    """Numbers where the label column has them (with the names beside them, if any), else names in their order."""
     labels = [r.label for r in rows if r.label is not None]
     if len(labels) == len(rows) and all(re.fullmatch(r"-?[0-9]{1,18}", v) for v in labels):
         numbers = [int(v) for v in labels]
