@@ -41,8 +41,8 @@ class SimpleShot(LayeredMethod):
 
     @property
     def capturable(self) -> bool:
-        """Not with a base mean, which may have to be moved to the task's device."""
-        return self.base_mean is None and super().capturable
+        """A base mean may have to be moved to the task's device, which cannot be recorded."""
+        return False
 
     def describe(self) -> dict[str, Any]:
         mean = None if self.base_mean is None else self.base_mean.detach().cpu().double().numpy().tobytes()
