@@ -8,7 +8,10 @@ import sys
 
 from typer.testing import CliRunner
 
-import unem.cli
+from unem.cli import application
+
+PROTOCOL = ["--shots", "2", "--effective-classes", "2", "--queries", "15"]
+QUICK = ["--tasks", "8", "--quiet"]
 
 
 def run(*args, cwd=None, **kwargs):
@@ -17,8 +20,13 @@ def run(*args, cwd=None, **kwargs):
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=300, **kwargs)
 
 
+def invoke(*arguments):
+    """A command in this process, which is quicker: its ``exit_code``, ``stdout``, ``stderr`` and ``output`` (both)."""
+    return CliRunner().invoke(application, [str(a) for a in arguments], env={"COLUMNS": "200"})
+
+
 def said(*arguments):
-    """What a command says when it cannot use what was given; in this process, which is quicker."""
-    done = CliRunner().invoke(unem.cli.app, [str(a) for a in arguments], env={"COLUMNS": "200"})
+    """What a command says when it cannot use what was given."""
+    done = invoke(*arguments)
     assert done.exit_code == 2, done.output
     return done.output

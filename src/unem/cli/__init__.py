@@ -1,28 +1,33 @@
-"""The command line: thin, so that everything it does can be done from Python too. One file per topic; importing it adds its commands."""
+"""The command line: thin, so that everything it does can be done from Python too.
+
+One module per command; importing it adds the command.
+"""
 
 from __future__ import annotations
 
-import warnings
-
 from unem.cli import (
-    overview,
+    demo,
+    bench,
+    methods,
+    presets,
+    features,
     train,
     evaluate,
+    calibrate,
+    tune,
     compare,
+    backbones,
+    extract,
     predict,
-    images,
     datasets,
     pretrain,
-    experiments,
+    sweep,
+    reproduce,
+    results,
+    report,
     export,
     page,
 )
-from unem.cli.common import app, show_warning
+from unem.cli.app import application, main
 
-__all__ = ["app", "main"]
-
-
-def main() -> None:
-    """Entry point of the ``unem`` command."""
-    warnings.showwarning = show_warning
-    app()
+__all__ = ["application", "main"]

@@ -1,4 +1,4 @@
-"""Commands for datasets: ``datasets list``, ``show``, ``check``, ``get`` and ``export``."""
+"""The commands ``datasets list``, ``show``, ``check``, ``get`` and ``export``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from unem.cli.common import AsJson, Quiet, app, command, emit_json, err, out, progress_bars
+from unem.cli._options import AsJson, Quiet
+from unem.cli._output import emit_json, note, out, progress_bar, say
+from unem.cli.app import command, sub_application
 from unem.vision.datasets import CheckReport, Dataset, dataset, list_datasets
 from unem.vision.datasets import check as check_folder
 from unem.vision.datasets import export as export_folder
@@ -18,10 +20,9 @@ from unem.vision.datasets import get as get_dataset
 
 __all__: list[str] = []
 
-datasets_app = typer.Typer(
-    help="The paper's datasets: what they are, whether a folder holds one, how to get it.", no_args_is_help=True
+datasets_commands = sub_application(
+    "datasets", help="The paper's datasets: what they are, whether a folder holds one, how to get it."
 )
-app.add_typer(datasets_app, name="datasets")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A dataset, as `unem datasets list` has it.")]
 NameOption = Annotated[
@@ -29,8 +30,7 @@ NameOption = Annotated[
 ]
 
 
-@datasets_app.command("list", epilog="Example:  unem datasets list --json")
-@command
+@command("list", epilog="Example:  unem datasets list --json", parent=datasets_commands)
 def list_command(as_json: AsJson = False) -> None:
     """The paper's fourteen datasets, with classes, split sizes, and where they are on the Hub."""
     if as_json:
@@ -46,8 +46,7 @@ def list_command(as_json: AsJson = False) -> None:
     out.print(table)
 
 
-@datasets_app.command("show", epilog="Example:  unem datasets show eurosat")
-@command
+@command("show", epilog="Example:  unem datasets show eurosat", parent=datasets_commands)
 def show_command(name: Name, as_json: AsJson = False) -> None:
     """All that is known of a dataset: classes, prompt, splits, layout, licence, where to get it."""
     entry = dataset(name)
@@ -84,8 +83,7 @@ def _hub_text(entry: Dataset) -> str:
     return f"{entry.hub.id} ({', '.join(f'{s} {n:,}' for s, n in entry.hub.splits.items())}{gated})"
 
 
-@datasets_app.command("check", epilog="Example:  unem datasets check data/oxford_pets --name oxford-pets")
-@command
+@command("check", epilog="Example:  unem datasets check data/oxford_pets --name oxford-pets", parent=datasets_commands)
 def check_command(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of images, or a split file.")],
     name: NameOption = None,
@@ -95,25 +93,7 @@ def check_command(
     _show_report(check_folder(directory, name), as_json)
 
 
-def _show_report(report: CheckReport, as_json: bool) -> None:
-    if as_json:
-        emit_json(report.to_dict(), "-")
-    else:
-        colour = "green" if report.ok else "red"
-        splits = ", ".join(f"{s} {n:,}" for s, n in report.splits.items()) or "no splits"
-        if report.layout:
-            text = f"{report.layout}: {report.images:,} images of {report.classes} classes; {splits}"
-            out.print(text, highlight=False, soft_wrap=True)
-        out.print(f"{report.dataset or 'not in the catalogue'}: [{colour}]{report.verdict}[/]", highlight=False)
-        for kind, lines in (("problem", report.problems), ("note", report.notes), ("to do", report.advice)):
-            for line in lines:
-                err.print(f"[bold yellow]{kind}:[/] {escape(line)}", highlight=False, soft_wrap=True)
-    if not report.ok:
-        raise typer.Exit(1)
-
-
-@datasets_app.command("get", epilog="Example:  unem datasets get eurosat data/eurosat")
-@command
+@command("get", epilog="Example:  unem datasets get eurosat data/eurosat", parent=datasets_commands)
 def get_command(
     name: Name,
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for its images.")],
@@ -124,16 +104,32 @@ def get_command(
 
     Stopped and started again it goes on. Where the Hub has no copy, or cannot be reached, it says what to do by hand.
     """
-    with progress_bars(quiet) as progress:
-        bar = progress.add_task("images", total=None)
-        report = get_dataset(
-            name, directory, progress=lambda done, total: progress.update(bar, completed=done, total=total)
-        )
+    with progress_bar(quiet, "images") as progress:
+        report = get_dataset(name, directory, progress=progress)
     _show_report(report, as_json)
 
 
-@datasets_app.command("export", epilog="Example:  unem datasets export saved_dataset data/mine")
-@command
+def _show_report(report: CheckReport, as_json: bool) -> None:
+    if as_json:
+        emit_json(report.to_dict(), "-")
+    else:
+        _print_report(report)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _print_report(report: CheckReport) -> None:
+    colour = "green" if report.ok else "red"
+    splits = ", ".join(f"{s} {n:,}" for s, n in report.splits.items()) or "no splits"
+    if report.layout:
+        say(f"{report.layout}: {report.images:,} images of {report.classes} classes; {splits}")
+    out.print(f"{report.dataset or 'not in the catalogue'}: [{colour}]{report.verdict}[/]", highlight=False)
+    for kind, lines in (("problem", report.problems), ("note", report.notes), ("to do", report.advice)):
+        for line in lines:
+            note(line, kind)
+
+
+@command("export", epilog="Example:  unem datasets export saved_dataset data/mine", parent=datasets_commands)
 def export_command(
     source: Annotated[Path, typer.Argument(metavar="SAVED", help="A folder of save_to_disk, or of parquet files.")],
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for images/ and index.csv.")],
@@ -145,18 +141,9 @@ def export_command(
     quiet: Quiet = False,
 ) -> None:
     """Write the images of a Hugging Face dataset as files, byte for byte, with an index of classes and splits."""
-    with progress_bars(quiet) as progress:
-        bar = progress.add_task("images", total=None)
-        images = export_folder(
-            source,
-            directory,
-            name=name,
-            label=label,
-            progress=lambda done, total: progress.update(bar, completed=done, total=total),
-        )
+    with progress_bar(quiet, "images") as progress:
+        images = export_folder(source, directory, name=name, label=label, progress=progress)
     if as_json:
         emit_json({"directory": str(directory), "images": len(images), "classes": images.num_classes}, "-")
     elif not quiet:
-        out.print(
-            f"{len(images)} images of {images.num_classes} classes in {directory}", highlight=False, soft_wrap=True
-        )
+        say(f"{len(images)} images of {images.num_classes} classes in {directory}")

@@ -1,4 +1,4 @@
-"""Command for schedules outside this library: ``export``."""
+"""The command ``export``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-from unem.cli.common import Quiet, app, command, out
+from unem.cli._options import Quiet
+from unem.cli._output import say
+from unem.cli.app import command
 from unem.errors import InputError
 
 __all__: list[str] = []
@@ -15,12 +17,12 @@ __all__: list[str] = []
 SUFFIXES = {"torch": ".pt2", "onnx": ".onnx", "folder": ""}
 
 
-@app.command(
+@command(
+    "export",
     epilog="Example:  unem export schedule.json --format onnx -o unem.onnx\n\n"
-    "A folder with a model card, for the Hugging Face Hub:  unem export schedule.json --format folder -o my-schedule"
+    "A folder with a model card, for the Hugging Face Hub:  unem export schedule.json --format folder -o my-schedule",
 )
-@command
-def export(
+def export_command(
     schedule: Annotated[str, typer.Argument(metavar="SCHEDULE.json", help="A learned schedule, or a preset's name.")],
     output: Annotated[
         Path | None,
@@ -33,8 +35,8 @@ def export(
 ) -> None:
     """Write a learned schedule as a program that runs without this library, or as a folder that others can load.
 
-    A program takes support, support_classes (0 and 1, [sample, class]) and query, of any size, and gives the probabilities of the queries. The
-    Dirichlet law takes a minute to record.
+    A program takes support, support_classes (0 and 1, [sample, class]) and query, of any size, and gives the
+    probabilities of the queries. The Dirichlet law takes a minute to record.
     """
     from unem.inference.export import export_onnx, export_torch, load_any, save_pretrained
 
@@ -48,4 +50,4 @@ def export(
     else:
         export_torch(learned, target)
     if not quiet:
-        out.print(f"written: {target}", highlight=False, soft_wrap=True)
+        say(f"written: {target}")

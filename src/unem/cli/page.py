@@ -1,4 +1,4 @@
-"""Command for the web page: ``app``."""
+"""The command ``app``: the web page."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from typing import Annotated
 import typer
 
 from unem._extras import require
-from unem.cli.common import Device, app, check_device, command, out
+from unem.cli._options import Device, check_device
+from unem.cli._output import out
+from unem.cli.app import command
 
 __all__: list[str] = []
 
 
-@app.command(
-    name="app",
-    epilog="Example:  unem app\n\nWith CLIP to choose as well:  unem app --backbone auto --backbone openai/clip-vit-base-patch32",
+@command(
+    "app",
+    epilog="Example:  unem app\n\n"
+    "With CLIP to choose as well:  unem app --backbone auto --backbone openai/clip-vit-base-patch32",
 )
-@command
 def app_command(
     port: Annotated[int, typer.Option(help="Where it listens; 0: any that is free.", min=0, max=65535)] = 7860,
     host: Annotated[
@@ -42,19 +44,21 @@ def app_command(
     from unem.web.uploads import Limits
 
     require("gradio", "app", "the web page")
-    from unem.web.server import LOOPBACK, serve
+    from unem.web.server import serve
 
-    def ready(address: str) -> None:
-        out.print(f"the page is at [bold]{address}[/]  (Ctrl-C ends it)", highlight=False, soft_wrap=True)
-        if host not in LOOPBACK:
-            out.print("[yellow]note:[/] everybody who can reach this computer can see it; there is no password")
-
-    limits = Limits.of(max_upload_mb, max_images, max_megapixels)
     serve(
         host=host,
         port=port,
         backbones=tuple(backbone or ["auto"]),
         device=check_device(device),
-        limits=limits,
-        ready=ready,
+        limits=Limits.of(max_upload_mb, max_images, max_megapixels),
+        ready=lambda address: _print_address(address, host),
     )
+
+
+def _print_address(address: str, host: str) -> None:
+    from unem.web.server import LOOPBACK
+
+    out.print(f"the page is at [bold]{address}[/]  (Ctrl-C ends it)", highlight=False, soft_wrap=True)
+    if host not in LOOPBACK:
+        out.print("[yellow]note:[/] everybody who can reach this computer can see it; there is no password")

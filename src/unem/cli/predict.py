@@ -1,9 +1,11 @@
-"""The command for a user's own images: ``predict``."""
+"""The command ``predict``."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,135 +16,237 @@ from rich.table import Table
 
 from unem._extras import require
 from unem._io import check_writable
-from unem.cli.common import (
-    Device,
-    MethodSettings,
+from unem.cli._groups import OptionGroup, option_group
+from unem.cli._options import (
+    BackboneOptions,
+    MethodOptions,
     Quiet,
-    app,
-    check_device,
-    command,
-    err,
-    out,
+    backbone_options,
+    method_options,
     parse_settings,
-    progress_bars,
 )
-from unem.cli.images import BackboneName, Precision
+from unem.cli._output import err, note, out, progress_bar, progress_bars, say
+from unem.cli.app import command
 from unem.errors import InputError
-from unem.evaluation.calibration import Calibration
-from unem.vision.extraction import Failure, Progress, check_prompts
+from unem.evaluation import Calibration
+from unem.progress import Progress
+from unem.vision.extraction import Failure, check_prompts
 
 if TYPE_CHECKING:
     from unem.inference import Labelling
 
 __all__: list[str] = []
 
-SHOWN = 10  # files of a list on the screen
+NAMED = 10  # files of a list on the screen
 
 
-@app.command(
-    epilog="Example:  unem predict --support few --query photos -o labels.csv --contact-sheet sheet.html\n\n"
-    "Names alone:  unem predict --classes names.txt --query photos --backbone openai/clip-vit-base-patch32 -o labels.csv\n\n"
-    "Into folders:  unem predict --support few --query photos --copy-to sorted"
-)
-@command
-def predict(
-    query: Annotated[Path, typer.Option(help="Images to label: a folder, nested or not, or a CSV with a column path.")],
+@dataclass(frozen=True, kw_only=True)
+class ImageOptions(OptionGroup):
+    """What is labelled, and from what."""
+
+    query: Annotated[Path, typer.Option(help="Images to label: a folder, nested or not, or a CSV with a column path.")]
     support: Annotated[
         Path | None,
         typer.Option(
             help="A few labelled images: one folder per class, or a CSV with columns path,label.", show_default=False
         ),
-    ] = None,
+    ] = None
     classes: Annotated[
         Path | None,
         typer.Option(
-            help="Text file with one class a line (then a tab and other words for it, if need be), for CLIP and its kin.",
+            help="Text file with one class a line (then a tab and other words for it, if need be), for CLIP "
+            "and its kin.",
             show_default=False,
         ),
-    ] = None,
-    output: Annotated[
-        str, typer.Option("--output", "-o", help="Table: .csv, .json or .parquet; '-' prints CSV.")
-    ] = "labels.csv",
+    ] = None
+
+    def check(self) -> None:
+        if self.support is None and self.classes is None:
+            raise InputError("--support, --classes: labelled images or names of the classes are needed, got neither")
+
+    def read(self) -> dict[str, Any]:
+        """Arguments of ``label_images``."""
+        from unem.inference import query_images, read_classes, support_images
+
+        return {
+            "support": None if self.support is None else support_images(self.support),
+            "query": query_images(self.query),
+            "classes": None if self.classes is None else read_classes(self.classes),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions(OptionGroup):
+    """Where the answers go."""
+
+    output: Annotated[str, typer.Option("--output", "-o", help="Table: .csv, .json or .parquet; '-' prints CSV.")] = (
+        "labels.csv"
+    )
     contact_sheet: Annotated[
         Path | None,
         typer.Option(help="HTML page of thumbnails to look through, least sure first.", show_default=False),
-    ] = None,
+    ] = None
     copy_to: Annotated[
         Path | None,
         typer.Option(
             help="Copy images into folders of their classes; nothing is moved or overwritten.", show_default=False
         ),
-    ] = None,
-    backbone: BackboneName = "auto",
-    method: Annotated[
-        str, typer.Option(help="auto, or one of `unem methods`; auto looks at what there is, and says why.")
-    ] = "auto",
-    schedule: Annotated[str, typer.Option(help="auto, a preset or a file.", show_default=True)] = "auto",
-    settings: MethodSettings = None,
+    ] = None
+    all_probabilities: Annotated[
+        bool, typer.Option("--all-probabilities", help="A column for each class in the table.")
+    ] = False
+    doubtful_below: Annotated[float, typer.Option(help="A label less probable than this is doubtful.")] = 0.8
+
+    def check(self) -> None:
+        from unem.inference.result import writer_for
+
+        if self.output != "-":
+            writer_for(self.output)
+            check_writable(self.output)
+        if self.contact_sheet is not None:
+            if self.contact_sheet.suffix.lower() not in (".html", ".htm"):
+                raise InputError(
+                    f"--contact-sheet: expected a name that ends in .html, got {str(self.contact_sheet)!r}"
+                )
+            check_writable(self.contact_sheet)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerOptions(OptionGroup):
+    """What is known beforehand, and what is asked for."""
+
     prompt: Annotated[
         list[str] | None,
         typer.Option(help="Text with {} for the class name; several are averaged.", show_default=False),
-    ] = None,
+    ] = None
     no_text: Annotated[
         bool, typer.Option("--no-text", help="Labelled images alone, where the backbone knows texts too.")
-    ] = False,
+    ] = False
     effective_classes: Annotated[
         int | None,
         typer.Option(help="Classes present among the queries, where you know.", show_default=False, min=1),
-    ] = None,
+    ] = None
     none_of_these: Annotated[
         bool, typer.Option("--none-of-these", help="Mark images that seem to be of none of the classes.")
-    ] = False,
+    ] = False
     false_alarms: Annotated[
         float, typer.Option(help="With --none-of-these: share of images of a class that may be marked.")
-    ] = 0.05,
+    ] = 0.05
     calibration: Annotated[
         Path | None, typer.Option(help="Of `unem calibrate`, for this method.", show_default=False)
-    ] = None,
-    all_probabilities: Annotated[
-        bool, typer.Option("--all-probabilities", help="A column for each class in the table.")
-    ] = False,
-    doubtful_below: Annotated[float, typer.Option(help="A label less probable than this is doubtful.")] = 0.8,
+    ] = None
+
+    def check(self) -> None:
+        if self.prompt:
+            check_prompts(self.prompt)
+        if not 0 < self.false_alarms < 1:
+            raise InputError(f"--false-alarms: expected a share between 0 and 1, got {self.false_alarms}")
+
+    def read(self) -> dict[str, Any]:
+        """Arguments of ``label_images``."""
+        return {
+            "text": False if self.no_text else "auto",
+            "prompts": self.prompt,
+            "effective_classes": self.effective_classes,
+            "none_of_these": self.false_alarms if self.none_of_these else None,
+            "calibration": None if self.calibration is None else Calibration.load(self.calibration),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheOptions(OptionGroup):
+    """Where features are kept."""
+
     cache: Annotated[
         Path | None,
         typer.Option(
             help="Folder for features, so that an image is looked at once.  [default: ~/.cache/unem/features]",
             show_default=False,
         ),
-    ] = None,
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Keep no features.")] = False,
-    precision: Precision = "auto",
-    device: Device = "cpu",
+    ] = None
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Keep no features.")] = False
+
+    @property
+    def folder(self) -> Path | None:
+        from unem.inference import default_cache
+
+        return None if self.no_cache else self.cache or default_cache()
+
+
+@command(
+    "predict",
+    epilog="Example:  unem predict --support few --query photos -o labels.csv --contact-sheet sheet.html\n\n"
+    "Names alone:  unem predict --classes names.txt --query photos --backbone openai/clip-vit-base-patch32 "
+    "-o labels.csv\n\n"
+    "Into folders:  unem predict --support few --query photos --copy-to sorted",
+)
+@option_group("images", ImageOptions)
+@option_group("outputs", OutputOptions)
+@backbone_options()
+@method_options(
+    method="auto",
+    schedule="auto",
+    helps={
+        "method": "auto, or one of `unem methods`; auto looks at what there is, and says why.",
+        "schedule": "auto, a preset or a file.",
+    },
+)
+@option_group("answers", AnswerOptions)
+@option_group("cache", CacheOptions)
+def predict_command(
+    images: ImageOptions,
+    outputs: OutputOptions,
+    backbone: BackboneOptions,
+    method: MethodOptions,
+    answers: AnswerOptions,
+    cache: CacheOptions,
     quiet: Quiet = False,
 ) -> None:
-    """Label your own images, all of them together, from a few labelled ones, from the names of the classes, or from both.
+    """Label your own images, all of them together, from a few labelled ones, from the names of the classes, or from
+    both.
 
-    It need not be told how many of the classes are present. Files that cannot be read are listed and left out. Features are kept: a
-    second run computes those of new and changed files only.
+    It need not be told how many of the classes are present. Files that cannot be read are listed and left out. Features
+    are kept: a second run computes those of new and changed files only.
     """
     _check_pillow()
-    from unem.inference import default_cache, label_images, query_images, read_classes, support_images
-    from unem.inference.result import writer_for
-    from unem.vision.backbones import create
+    for group in (outputs, images, answers):
+        group.check()
+    arguments = images.read() | answers.read()
+    labelling = _label(arguments, backbone, method, cache, quiet)
+    _write(labelling, outputs, quiet)
+    if not quiet:
+        _print_summary(labelling, outputs)
+    _print_notes(labelling)
 
-    if output != "-":
-        writer_for(output)
-        check_writable(output)
-    if contact_sheet is not None:
-        if contact_sheet.suffix.lower() not in (".html", ".htm"):
-            raise InputError(f"--contact-sheet: expected a name that ends in .html, got {str(contact_sheet)!r}")
-        check_writable(contact_sheet)
-    if support is None and classes is None:
-        raise InputError("--support, --classes: labelled images or names of the classes are needed, got neither")
-    if prompt:
-        check_prompts(prompt)
-    if not 0 < false_alarms < 1:
-        raise InputError(f"--false-alarms: expected a share between 0 and 1, got {false_alarms}")
-    few, many = None if support is None else support_images(support), query_images(query)
-    names = None if classes is None else read_classes(classes)
-    trusted = None if calibration is None else Calibration.load(calibration)
-    model = create(backbone, device=check_device(device), precision=precision)
-    kept = None if no_cache else cache or default_cache()
+
+def _check_pillow() -> None:
+    require("PIL", "images", "images: reading them", package="Pillow")
+
+
+def _label(
+    arguments: dict[str, Any], backbone: BackboneOptions, method: MethodOptions, cache: CacheOptions, quiet: bool
+) -> Labelling:
+    from unem.inference import label_images
+
+    model = backbone.load()
+    with _image_bars(quiet) as progress:
+        return label_images(
+            arguments.pop("support"),
+            arguments.pop("query"),
+            model,
+            cache=cache.folder,
+            progress=progress,
+            method=method.method,
+            schedule=method.schedule,
+            options=parse_settings(method.settings),
+            device=backbone.device,
+            **arguments,
+        )
+
+
+@contextmanager
+def _image_bars(quiet: bool) -> Iterator[Callable[[str, Progress], None]]:
+    """A bar for each thing that is done with images: images per second, and how many could not be read."""
     with progress_bars(quiet, "{task.fields[rate]}") as bars:
         known: dict[str, Any] = {}
 
@@ -153,121 +257,79 @@ def predict(
             rate = f"{now.rate:.0f} images/s" if now.done > now.found else ""
             bars.update(known[what], completed=now.done, rate=rate + failed)
 
-        found = label_images(
-            few,
-            many,
-            model,
-            classes=names,
-            text=False if no_text else "auto",
-            prompts=prompt,
-            cache=kept,
-            progress=tell,
-            method=method,
-            schedule=schedule,
-            effective_classes=effective_classes,
-            none_of_these=false_alarms if none_of_these else None,
-            calibration=trusted,
-            options=parse_settings(settings or []),
-            device=device,
-        )
-    _write(found, output, contact_sheet, copy_to, all_probabilities, doubtful_below, quiet)
-    if not quiet:
-        _summary(found, doubtful_below, output)
-        for what, where in (("contact sheet", contact_sheet), ("copies", copy_to)):
-            if where is not None:
-                err.print(f"{what}: {where}", highlight=False, soft_wrap=True)
-    _report(found)
+        yield tell
 
 
-def _check_pillow() -> None:
-    require("PIL", "images", "images: reading them", package="Pillow")
-
-
-def _write(
-    found: Labelling,
-    output: str,
-    sheet: Path | None,
-    folder: Path | None,
-    all_probabilities: bool,
-    below: float,
-    quiet: bool,
-) -> None:
+def _write(labelling: Labelling, outputs: OutputOptions, quiet: bool) -> None:
     """The table first, so that nothing that comes later can lose it."""
-    if output == "-":
-        sys.stdout.write(found.to_csv(all_probabilities=all_probabilities))
+    if outputs.output == "-":
+        sys.stdout.write(labelling.to_csv(all_probabilities=outputs.all_probabilities))
     else:
-        found.save(output, all_probabilities=all_probabilities)
-    with progress_bars(quiet) as bars:
-        if sheet is not None:
-            from unem.report import contact_sheet
+        labelling.save(outputs.output, all_probabilities=outputs.all_probabilities)
+    if outputs.contact_sheet is not None:
+        from unem.report import contact_sheet
 
-            bar = bars.add_task("thumbnails", total=None)
+        with progress_bar(quiet, "thumbnails") as progress:
             contact_sheet.write(
-                found,
-                sheet,
-                doubtful_below=below,
-                progress=lambda done, total: bars.update(bar, completed=done, total=total),
+                labelling, outputs.contact_sheet, doubtful_below=outputs.doubtful_below, progress=progress
             )
-        if folder is not None:
-            copies = bars.add_task("copies", total=None)
-            problems = found.copy_to(
-                folder, progress=lambda done, total: bars.update(copies, completed=done, total=total)
-            )
-            _list("could not be copied", problems)
+    if outputs.copy_to is not None:
+        with progress_bar(quiet, "copies") as progress:
+            problems = labelling.copy_to(outputs.copy_to, progress=progress)
+        _print_files("could not be copied", problems)
 
 
-def _summary(found: Labelling, below: float, output: str) -> None:
+def _print_summary(labelling: Labelling, outputs: OutputOptions) -> None:
     """On the screen, unless the table is there already: then beside it."""
-    screen = err if output == "-" else out
+    screen = err if outputs.output == "-" else out
+    below = outputs.doubtful_below
+    screen.print(_class_table(labelling, below))
+    empty = sum(not count for name, count in labelling.counts().items() if name in labelling.class_names)
+    without = f"; {empty} classes without an image" if empty else ""
+    answer, took = labelling.answer, sum(labelling.seconds.values())
+    doubtful = f"{labelling.doubtful(below)} doubtful (below {100 * below:.0f} %)"
+    say(f"{len(labelling)} images, {doubtful}{without}, in {took:.1f} s", screen)
+    changed = int((answer.labels != answer.alone).sum())
+    how = "nearest mean (simpleshot)" if labelling.support is not None else "nearest text"
+    say(f"{answer.method}: {answer.reason}", screen)
+    say(f"{changed} labels differ from the {how}'s, which looks at each image alone", screen)
+    if outputs.output != "-":
+        say(f"table: {outputs.output}", screen)
+    for what, where in (("contact sheet", outputs.contact_sheet), ("copies", outputs.copy_to)):
+        if where is not None:
+            say(f"{what}: {where}", err)
+
+
+def _class_table(labelling: Labelling, below: float) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("class", overflow="fold")
     for column in ("images", "doubtful"):
         table.add_column(column, justify="right")
     doubtful: dict[str, int] = {}
-    for row in found.rows:
+    for row in labelling.rows:
         if row.probability < below and not row.none_of_these:
             doubtful[row.label] = doubtful.get(row.label, 0) + 1
-    counts = found.counts()
-    for name, count in sorted(counts.items(), key=lambda item: -item[1]):
+    for name, count in sorted(labelling.counts().items(), key=lambda item: -item[1]):
         if count:
             table.add_row(escape(name), str(count), str(doubtful.get(name, "")))
-    screen.print(table)
-    empty = sum(not count for name, count in counts.items() if name in found.class_names)
-    without = f"; {empty} classes without an image" if empty else ""
-    answer, took = found.answer, sum(found.seconds.values())
-    screen.print(
-        f"{len(found)} images, {found.doubtful(below)} doubtful (below {100 * below:.0f} %){without}, in {took:.1f} s",
-        highlight=False,
-    )
-    changed = int((answer.labels != answer.alone).sum())
-    how = "nearest mean (simpleshot)" if found.support is not None else "nearest text"
-    screen.print(f"{answer.method}: {escape(answer.reason)}", highlight=False, soft_wrap=True)
-    screen.print(f"{changed} labels differ from the {how}'s, which looks at each image alone", highlight=False)
-    if output != "-":
-        screen.print(f"table: {output}", highlight=False, soft_wrap=True)
+    return table
 
 
-def _report(found: Labelling) -> None:
-    for note in found.notes:
-        err.print(f"[bold yellow]note:[/] {escape(note)}", soft_wrap=True, highlight=False)
-    if found.repeated:
-        pairs = [Failure(q, f"is {s} of the support") for q, s in found.repeated]
-        _list("of the query also in the support", pairs)
-    _list("of the support could not be read", found.support_failures)
-    _list("could not be read", found.failures)
+def _print_notes(labelling: Labelling) -> None:
+    for text in labelling.notes:
+        note(text)
+    if labelling.repeated:
+        pairs = [Failure(q, f"is {s} of the support") for q, s in labelling.repeated]
+        _print_files("of the query also in the support", pairs)
+    _print_files("of the support could not be read", labelling.support_failures)
+    _print_files("could not be read", labelling.failures)
 
 
-def _list(what: str, files: Sequence[Failure]) -> None:
+def _print_files(what: str, files: Sequence[Failure]) -> None:
     if not files:
         return
-    err.print(
-        f"[bold yellow]note:[/] {len(files)} {'file' if len(files) == 1 else 'files'} {what}",
-        soft_wrap=True,
-        highlight=False,
-    )
-    for file in files[:SHOWN]:
-        err.print(f"  {file.path!r} {file.reason}", markup=False, highlight=False, soft_wrap=True)
-    if len(files) > SHOWN:
-        err.print(
-            f"  … and {len(files) - SHOWN} more; all are on the contact sheet and in a .json table", highlight=False
-        )
+    note(f"{len(files)} {'file' if len(files) == 1 else 'files'} {what}")
+    for file in files[:NAMED]:
+        say(f"  {file.path!r} {file.reason}", err)
+    if len(files) > NAMED:
+        say(f"  … and {len(files) - NAMED} more; all are on the contact sheet and in a .json table", err)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +11,10 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn
 
 from unem._io import check_writable
-from unem.cli.common import Device, Quiet, Seed, app, check_device, command, err, out, progress_bars
+from unem.cli._groups import OptionGroup, option_group
+from unem.cli._options import RunOptions, check_device, run_options
+from unem.cli._output import err, note, progress_bar, say
+from unem.cli.app import command
 from unem.errors import InputError
 from unem.vision.datasets import images_of
 from unem.vision.images import ImageTensors, load_pixels, split_classes
@@ -31,57 +34,98 @@ DEFAULT = PretrainingConfig()
 NAMED = 5  # files that could not be read, by name
 
 
-@app.command(
+@dataclass(frozen=True, kw_only=True)
+class ConfigOptions(OptionGroup):
+    """How the network is trained: fields of ``PretrainingConfig``, by their names."""
+
+    network: Annotated[str, typer.Option(help=f"{' or '.join(NETWORKS)}.")] = DEFAULT.network
+    size: Annotated[int, typer.Option(help="Side of the images that the network sees, in pixels.")] = SIZE
+    epochs: Annotated[int, typer.Option(help="Passes over the base images.")] = DEFAULT.epochs
+    batch_size: Annotated[int, typer.Option(help="Images per step.")] = DEFAULT.batch_size
+    learning_rate: Annotated[float, typer.Option(help="At first; divided by 10 at 1/2 and 11/15 of the epochs.")] = (
+        DEFAULT.learning_rate
+    )
+    warm_up: Annotated[int, typer.Option(help="Epochs in which the rate rises to its full height.")] = DEFAULT.warm_up
+    label_smoothing: Annotated[float, typer.Option(help="Share of the target spread over all classes.")] = (
+        DEFAULT.label_smoothing
+    )
+    weight_decay: Annotated[float, typer.Option(help="Of stochastic gradient descent.")] = DEFAULT.weight_decay
+    repeats: Annotated[int, typer.Option(help="How often an image is seen in an epoch; for small sets.")] = 1
+    balanced: Annotated[bool, typer.Option("--balanced", help="Draw each class equally often.")] = False
+    augmentation: Annotated[bool, typer.Option(help="Random crops, mirror images and colours.")] = True
+    precision: Annotated[str, typer.Option(help="auto (bfloat16 on a GPU), float32 or bfloat16.")] = "auto"
+
+    def config(self, seed: int) -> PretrainingConfig:
+        settings = asdict(self)
+        del settings["given"]
+        return PretrainingConfig(**settings, seed=seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitOptions(OptionGroup):
+    """Which images are of base classes, and which of validation classes."""
+
+    base_split: Annotated[str, typer.Option(help="Split with the base classes.")] = "train"
+    validation_split: Annotated[
+        str, typer.Option(help="Split with the validation classes, which decide the epoch that is kept; 'none'.")
+    ] = "val"
+    split_classes: Annotated[
+        str | None,
+        typer.Option(
+            help="Share classes out at random: numbers of base, validation and test classes, such as 12,6,6.",
+            show_default=False,
+        ),
+    ] = None
+
+    def divide(self, table: ImageTensors, seed: int) -> tuple[ImageTensors, ImageTensors | None]:
+        """Base and validation images. Without splits all classes are base classes, and nothing decides the epoch."""
+        if self.split_classes:
+            table = split_classes(table, *_three_numbers(self.split_classes), seed=seed)
+        base, validation = self.base_split, self.validation_split
+        if not table.splits:
+            note(
+                "the images have no splits: all classes are base classes, and the last epoch is kept "
+                "(--split-classes shares the classes out)"
+            )
+            return table, None
+        if validation == "none" or validation not in table.splits:
+            if validation != "none":
+                note(f"no split {validation!r}; the last epoch is kept")
+            return table.split(base), None
+        parts = table.split(base), table.split(validation)
+        if common := sorted(set(parts[0].class_names) & set(parts[1].class_names)):
+            where = f"{len(common)} classes are in both {base} and {validation} ({common[0]}, …)"
+            note(f"{where}: validation is not on new classes")
+        return parts
+
+
+@command(
     "pretrain",
     epilog="Example:  unem pretrain mini-imagenet --network resnet18 -o resnet18.safetensors --device cuda\n\n"
     "From class folders without splits, 12 base and 6 validation classes:  unem pretrain photos --split-classes 12,6,6 "
     "-o backbone.safetensors",
 )
-@command
+@option_group("settings", ConfigOptions)
+@option_group("splits", SplitOptions)
+@run_options()
 def pretrain_command(
+    *,
     images: Annotated[
         Path,
         typer.Argument(
             metavar="IMAGES",
-            help="A folder with one folder per class, below train/val/test or not; or a .npz or .safetensors of pixels.",
+            help="A folder with one folder per class, below train/val/test or not; or a .npz or .safetensors "
+            "of pixels.",
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The network: a .safetensors file.")] = Path(
         "backbone.safetensors"
     ),
-    network: Annotated[str, typer.Option(help=f"{' or '.join(NETWORKS)}.")] = DEFAULT.network,
-    size: Annotated[int, typer.Option(help="Side of the images that the network sees, in pixels.")] = SIZE,
-    epochs: Annotated[int, typer.Option(help="Passes over the base images.")] = DEFAULT.epochs,
-    batch_size: Annotated[int, typer.Option(help="Images per step.")] = DEFAULT.batch_size,
-    learning_rate: Annotated[
-        float, typer.Option(help="At first; divided by 10 at 1/2 and 11/15 of the epochs.")
-    ] = DEFAULT.learning_rate,
-    warm_up: Annotated[int, typer.Option(help="Epochs in which the rate rises to its full height.")] = DEFAULT.warm_up,
-    label_smoothing: Annotated[float, typer.Option(help="Share of the target spread over all classes.")] = (
-        DEFAULT.label_smoothing
-    ),
-    weight_decay: Annotated[float, typer.Option(help="Of stochastic gradient descent.")] = DEFAULT.weight_decay,
-    repeats: Annotated[int, typer.Option(help="How often an image is seen in an epoch; for small sets.")] = 1,
-    balanced: Annotated[bool, typer.Option("--balanced", help="Draw each class equally often.")] = False,
-    augmentation: Annotated[bool, typer.Option(help="Random crops, mirror images and colours.")] = True,
-    base_split: Annotated[str, typer.Option(help="Split with the base classes.")] = "train",
-    validation_split: Annotated[
-        str, typer.Option(help="Split with the validation classes, which decide the epoch that is kept; 'none'.")
-    ] = "val",
-    split_classes_: Annotated[
-        str | None,
-        typer.Option(
-            "--split-classes",
-            help="Share classes out at random: numbers of base, validation and test classes, such as 12,6,6.",
-            show_default=False,
-        ),
-    ] = None,
-    precision: Annotated[str, typer.Option(help="auto (bfloat16 on a GPU), float32 or bfloat16.")] = "auto",
+    settings: ConfigOptions,
+    splits: SplitOptions,
     compiled: Annotated[bool, typer.Option("--compile", help="Let torch.compile make faster kernels.")] = False,
     resume: Annotated[bool, typer.Option(help="Go on from OUTPUT.checkpoint.safetensors if it is there.")] = True,
-    seed: Seed = 0,
-    device: Device = "cpu",
-    quiet: Quiet = False,
+    run: RunOptions,
 ) -> None:
     """Pre-train ResNet-18 or WRN28-10 on base classes, as the paper does.
 
@@ -90,57 +134,33 @@ def pretrain_command(
     if output.suffix != ".safetensors":
         raise InputError(f"--output: expected a name that ends in .safetensors, got {str(output)!r}")
     check_writable(output)
-    config = PretrainingConfig(
-        network=network,
-        size=size,
-        epochs=epochs,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        warm_up=warm_up,
-        label_smoothing=label_smoothing,
-        weight_decay=weight_decay,
-        repeats=repeats,
-        balanced=balanced,
-        augmentation=augmentation,
-        precision=precision,  # type: ignore[arg-type]  # checked there
-        seed=seed,
-    )
-    where = check_device(device)
-    table = _read_images(images, size, quiet)
-    if split_classes_:
-        table = split_classes(table, *_three_numbers(split_classes_), seed=seed)
-    base, validation = _parts(table, base_split, validation_split)
+    config = settings.config(run.seed)
+    device = check_device(run.device)
+    base, validation = splits.divide(_read_images(images, config.size, run.quiet), run.seed)
     checkpoint = Path(f"{output}.checkpoint.safetensors")
     if resume and not checkpoint.exists() and _finished(output, base, validation, config):
-        out.print(f"{output} is the end of this very run already", highlight=False, soft_wrap=True)
+        say(f"{output} is the end of this very run already")
         return
-    result = _run(base, validation, config, where, checkpoint, resume, compiled, quiet)
+    result = _pretrain(base, validation, config, device, checkpoint, resume, compiled, run.quiet)
     if result.interrupted:
-        err.print(
-            f"interrupted; {len(result.history)} of {epochs} epochs are kept, the same command goes on", highlight=False
-        )
+        say(f"interrupted; {len(result.history)} of {config.epochs} epochs are kept, the same command goes on", err)
         raise typer.Exit(130)
     result.save(output)
     checkpoint.unlink(missing_ok=True)
-    if not quiet:
-        out.print(_summary(result, base, validation), highlight=False, soft_wrap=True)
-        out.print(f"network: {output}", highlight=False, soft_wrap=True)
+    if not run.quiet:
+        say(_summary(result, base, validation))
+        say(f"network: {output}")
 
 
 def _read_images(path: Path, size: int, quiet: bool) -> ImageTensors:
     if path.is_file():
         return ImageTensors.load(path)
-    with progress_bars(quiet) as progress:
-        bar = progress.add_task("reading images", total=None)
-        table = load_pixels(
-            images_of(path),
-            stored_size(size),
-            progress=lambda done, total: progress.update(bar, completed=done, total=total),
-        )
+    with progress_bar(quiet, "reading images") as progress:
+        table = load_pixels(images_of(path), stored_size(size), progress=progress)
     for name, reason in list(table.skipped.items())[:NAMED]:
-        err.print(f"[bold yellow]skipped:[/] {name}: {reason}", highlight=False, soft_wrap=True)
+        note(f"{name}: {reason}", "skipped")
     if len(table.skipped) > NAMED:
-        err.print(f"[bold yellow]skipped:[/] {len(table.skipped)} files in all", highlight=False)
+        note(f"{len(table.skipped)} files in all", "skipped")
     return table
 
 
@@ -150,36 +170,6 @@ def _three_numbers(text: str) -> tuple[int, int, int]:
     except ValueError:
         raise InputError(f"--split-classes: expected three numbers such as 12,6,6, got {text!r}") from None
     return base, val, test
-
-
-def _parts(table: ImageTensors, base: str, validation: str) -> tuple[ImageTensors, ImageTensors | None]:
-    """Base and validation images. Without splits all classes are base classes, and nothing decides the epoch."""
-    if not table.splits:
-        err.print(
-            "[bold yellow]note:[/] the images have no splits: all classes are base classes, and the last epoch is kept "
-            "(--split-classes shares the classes out)",
-            highlight=False,
-            soft_wrap=True,
-        )
-        return table, None
-    if validation == "none" or validation not in table.splits:
-        if validation != "none":
-            err.print(
-                f"[bold yellow]note:[/] no split {validation!r}; the last epoch is kept",
-                highlight=False,
-                soft_wrap=True,
-            )
-        return table.split(base), None
-    parts = table.split(base), table.split(validation)
-    common = set(parts[0].class_names) & set(parts[1].class_names)
-    if common:
-        err.print(
-            f"[bold yellow]note:[/] {len(common)} classes are in both {base} and {validation} ({sorted(common)[0]}, …): "
-            "validation is not on new classes",
-            highlight=False,
-            soft_wrap=True,
-        )
-    return parts
 
 
 def _finished(output: Path, base: ImageTensors, validation: ImageTensors | None, config: PretrainingConfig) -> bool:
@@ -199,7 +189,7 @@ def _finished(output: Path, base: ImageTensors, validation: ImageTensors | None,
     return {name: info.get(name, "unknown") for name in wanted} == wanted
 
 
-def _run(
+def _pretrain(
     base: ImageTensors,
     validation: ImageTensors | None,
     config: PretrainingConfig,
@@ -249,5 +239,6 @@ def _summary(result: Pretrained, base: ImageTensors, validation: ImageTensors | 
     )
     if validation is not None:
         kept = result.history[result.info["kept_epoch"] - 1]
-        text += f"; kept epoch {kept.number}, {kept.validation_accuracy:.1f} % on tasks of {validation.num_classes} validation classes"
+        text += f"; kept epoch {kept.number}, {kept.validation_accuracy:.1f} % on tasks of "
+        text += f"{validation.num_classes} validation classes"
     return text

@@ -1,0 +1,6 @@
+"""``python -m unem``."""
+
+from unem.cli import main
+
+if __name__ == "__main__":
+    main()

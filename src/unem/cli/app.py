@@ -1,0 +1,99 @@
+"""The ``unem`` command: the application, errors as sentences, exit codes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Annotated, Any, NoReturn
+
+import torch
+import typer
+from rich.markup import escape
+
+from unem._version import __version__
+from unem.cli._groups import Command, flag, with_context
+from unem.cli._output import err, note, say
+from unem.errors import InputError, UnemWarning
+
+__all__ = ["application", "command", "main", "sub_application"]
+
+EXIT_CODES = (
+    "Exit codes: 0 success, 2 something given cannot be used (the message says what), 130 interrupted, 1 anything else."
+)
+ANYTHING_ELSE, CANNOT_BE_USED, INTERRUPTED = 1, 2, 130
+
+application = typer.Typer(
+    name="unem",
+    help="Transductive few-shot classification on frozen features: classify a batch of unlabelled samples jointly, "
+    "from a few labelled ones.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> None:
+    """Entry point of the ``unem`` command."""
+    warnings.showwarning = show_warning
+    application()
+
+
+@application.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+) -> None:
+    if version:
+        say(f"unem {__version__}")
+        raise typer.Exit
+
+
+def sub_application(name: str, help: str) -> typer.Typer:
+    """Commands below a word of their own, such as ``unem results ls``."""
+    made = typer.Typer(help=help, no_args_is_help=True)
+    application.add_typer(made, name=name)
+    return made
+
+
+def command(name: str, *, epilog: str, parent: typer.Typer = application) -> Callable[[Command], Command]:
+    """Add a function as a command; what the user can change becomes a sentence and exit code 2, Ctrl-C 130."""
+
+    def decorate(function: Command) -> Command:
+        def call(context: typer.Context, arguments: dict[str, Any]) -> None:
+            try:
+                function(**arguments)
+            except InputError as error:
+                fail(with_flag(str(error), context), CANNOT_BE_USED)
+            except torch.OutOfMemoryError as error:
+                fail(f"out of GPU memory; use a smaller --batch-size ({error})", ANYTHING_ELSE)
+            except KeyboardInterrupt:
+                err.print("interrupted")
+                raise typer.Exit(INTERRUPTED) from None
+
+        return parent.command(name, epilog=epilog)(with_context(function, call))
+
+    return decorate
+
+
+def fail(message: str, exit_code: int) -> NoReturn:
+    err.print(f"[bold red]error:[/] {escape(message)}", soft_wrap=True, highlight=False)
+    raise typer.Exit(exit_code) from None
+
+
+def with_flag(message: str, context: typer.Context) -> str:
+    """The library's ``query_split: …`` as ``--query-split: …``, where the command has that option and a value for it.
+
+    An option without a value is not meant: ``labels: …`` may be about those of the feature file.
+    """
+    name, colon, rest = message.partition(":")
+    option = flag(context, name) if colon and context.params.get(name) is not None else None
+    return f"{option}:{rest}" if option else message
+
+
+def show_warning(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+    """The library's warnings as sentences; others as Python shows them."""
+    if issubclass(category, UnemWarning):
+        note(str(message))
+    else:
+        err.print(warnings.formatwarning(message, category, *rest[:2]), highlight=False, markup=False)

@@ -1,0 +1,53 @@
+"""The command ``methods``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from unem.cli._options import AsJson
+from unem.cli._output import emit_json, out
+from unem.cli.app import command
+from unem.errors import InputError
+from unem.methods import MethodInfo, list_methods
+
+__all__: list[str] = []
+
+
+@command("methods", epilog="Example:  unem methods --json")
+def methods_command(
+    pattern: Annotated[str, typer.Argument(help="Glob, such as '*dirichlet'.")] = "*", as_json: AsJson = False
+) -> None:
+    """List the methods, with their settings and references."""
+    infos = list_methods(pattern)
+    if not infos:
+        raise InputError(f"PATTERN: no method matches {pattern!r}")
+    if as_json:
+        emit_json([_row(info) for info in infos], "-")
+    else:
+        out.print(_table(infos))
+
+
+def _row(info: MethodInfo) -> dict[str, Any]:
+    return {
+        "name": info.name,
+        "summary": info.summary,
+        "inputs": info.inputs,
+        "transductive": info.transductive,
+        "learned": info.learned,
+        "settings": info.options,
+        "reference": info.reference,
+    }
+
+
+def _table(infos: Sequence[MethodInfo]) -> Table:
+    table = Table("method", "input", "what it is")
+    table.add_column("settings", overflow="fold")
+    for info in infos:
+        settings = "\n".join(f"{k}={v}" for k, v in info.options.items())
+        table.add_row(info.name, info.inputs, escape(info.summary), escape(settings))
+    return table
