@@ -2,9 +2,12 @@
 
 import json
 
+import pytest
 from typer.testing import CliRunner
 
-from helpers.image_folders import dtd
+from helpers.image_data import write_clip
+from helpers.image_folders import draw, dtd
+from unem import FeatureSet
 from unem.cli import app
 from unem.vision.datasets import list_datasets
 
@@ -45,3 +48,20 @@ def test_commands_get_and_export(tmp_path, small_eurosat):
     assert done.exit_code == 0
     assert json.loads(done.stdout)["images"] == 20
     assert run("get", "ucf101", tmp_path / "u").exit_code == 2
+
+
+def test_extract_renames_classes_only_when_asked_to(tmp_path):
+    for package in ("PIL", "transformers"):
+        pytest.importorskip(package, reason=f"{package} is not installed: pip install 'unem[images]'")
+    write_clip(tmp_path / "clip")
+    own = ("BACKGROUND_Google", "Faces", "airplanes")
+    folder = draw(tmp_path / "caltech101", *(f"{name}/{i}.png" for name in own for i in range(2)))
+
+    def class_names(*more):
+        command = ["extract", str(folder), "-o", str(tmp_path / "x.safetensors"), "--backbone", str(tmp_path / "clip")]
+        done = CliRunner().invoke(app, [*command, "-q", *more])
+        assert done.exit_code == 0, done.output
+        return FeatureSet.load(tmp_path / "x.safetensors").class_names
+
+    assert class_names() == own
+    assert class_names("--dataset", "caltech101") == ("face", "airplane")
