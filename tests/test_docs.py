@@ -82,7 +82,7 @@ def test_code_runs(page, files, tmp_path, monkeypatch):
         elif block.language == "console" and page != "README.md":
             for line in block.commands:
                 assert words_of(line)[0] == "unem", f"{page}:{block.line}: {line}: say why it is not run"
-                done = CliRunner().invoke(unem.cli.app, words_of(line)[1:])
+                done = CliRunner().invoke(unem.cli.application, words_of(line)[1:])
                 assert done.exit_code == 0, (f"{page}:{block.line}", line, done.output)
 
 

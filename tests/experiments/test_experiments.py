@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import unem
-import unem.cli.experiments
+import unem.cli
 from helpers.command_line import run, said
 from helpers.experiment_data import MIXED, Here, lasting, plan, start, write_features
 from unem.experiments import Cell, FeatureFolder, Images, ResultsStore, execute, expand, read_spec
@@ -426,7 +426,7 @@ def test_interrupted_says_what_is_kept(folder, tmp_path):
 
 def printed(*arguments):
     """What a command prints; in this process, which is quicker."""
-    done = CliRunner().invoke(unem.cli.app, [str(a) for a in arguments], env={"COLUMNS": "200"})
+    done = CliRunner().invoke(unem.cli.application, [str(a) for a in arguments], env={"COLUMNS": "200"})
     assert done.exit_code == 0, done.output
     return done.stdout
 

@@ -48,7 +48,7 @@ def blocks(page: str) -> list[Block]:
 @cache
 def command_line() -> Any:
     """The ``unem`` command with all its topics."""
-    return get_command(unem.cli.app)
+    return get_command(unem.cli.application)
 
 
 def words_of(line: str) -> list[str]:

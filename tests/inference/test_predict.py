@@ -24,7 +24,7 @@ from torch import nn
 
 import unem
 from helpers.image_data import write_clip
-from unem.cli import app
+from unem.cli import application
 from unem.errors import InputError
 from unem.inference import (
     Answer,
@@ -104,7 +104,7 @@ def test_labels_are_right(photos, method):
 def test_the_real_backbone_through_the_command(photos):
     out = photos / "labels.csv"
     args = ["predict", "--support", str(photos / "few"), "--query", str(photos / "many"), "-o", str(out)]
-    done = CliRunner().invoke(app, [*args, "--cache", str(photos / "cache")])
+    done = CliRunner().invoke(application, [*args, "--cache", str(photos / "cache")])
     assert done.exit_code == 0, done.output
     rows = list(csv.DictReader(out.open()))
     assert [r["label"] for r in rows] == [truth(r["path"]) for r in rows]
@@ -368,10 +368,12 @@ def test_images_and_names_together(photos, clip):
 def test_the_command_with_names_alone(photos, clip):
     (photos / "names.txt").write_text("leaf\nsky\tblue sky\nrust\n")
     base = ["predict", "--query", str(photos / "many"), "--classes", str(photos / "names.txt"), "--no-cache"]
-    done = CliRunner().invoke(app, [*base, "--backbone", str(clip), "--prompt", "a {}.", "-o", str(photos / "x.json")])
+    done = CliRunner().invoke(
+        application, [*base, "--backbone", str(clip), "--prompt", "a {}.", "-o", str(photos / "x.json")]
+    )
     assert done.exit_code == 0, done.output
     assert json.loads((photos / "x.json").read_text())["method"] == "zero-shot-unem-joint"
-    done = CliRunner().invoke(app, base)
+    done = CliRunner().invoke(application, base)
     assert done.exit_code == 2
     assert "knows images only" in done.output
 
@@ -575,7 +577,7 @@ def test_folder_names_are_safe_and_differ(classes):
 def test_errors_of_the_command(photos, monkeypatch, args, words):
     monkeypatch.chdir(photos)
     monkeypatch.setattr("unem.vision.backbones.create", lambda name, **_: Tones() if name == "auto" else create(name))
-    done = CliRunner().invoke(app, ["predict", *args, "--no-cache"])
+    done = CliRunner().invoke(application, ["predict", *args, "--no-cache"])
     assert done.exit_code == 2, done.output
     assert words in " ".join(done.output.split())
 
@@ -586,7 +588,7 @@ def test_the_command_writes_everything(photos, monkeypatch):
     (photos / "many" / "[red]no.png").write_text("no")
     shutil.copy(photos / "few" / "sky" / "1.png", photos / "many" / "sky-twin.png")
     args = ["predict", "--support", "few", "--query", "many", "--none-of-these", "--cache", "cache"]
-    done = CliRunner().invoke(app, [*args, "-o", "-", "--contact-sheet", "sheet.html", "--copy-to", "sorted"])
+    done = CliRunner().invoke(application, [*args, "-o", "-", "--contact-sheet", "sheet.html", "--copy-to", "sorted"])
     assert done.exit_code == 0, done.output
     rows = list(csv.DictReader(io.StringIO(done.stdout)))
     assert [r["label"] for r in rows] == [truth(r["path"]) for r in rows]
@@ -599,7 +601,9 @@ def test_the_command_writes_everything(photos, monkeypatch):
 
 def test_without_pillow_there_is_a_hint(photos, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
-    done = CliRunner().invoke(app, ["predict", "--support", str(photos / "few"), "--query", str(photos / "many")])
+    done = CliRunner().invoke(
+        application, ["predict", "--support", str(photos / "few"), "--query", str(photos / "many")]
+    )
     assert done.exit_code == 2
     assert ".[images]" in done.output
 

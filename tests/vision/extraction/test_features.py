@@ -23,7 +23,7 @@ pytest.importorskip("transformers", reason="transformers is not installed: pip i
 
 from helpers.image_data import picture, write_class_folders, write_clip
 from unem import FeatureSet
-from unem.cli import app
+from unem.cli import application
 from unem.errors import InputError
 from unem.vision.backbones import create
 from unem.vision.datasets import images_of
@@ -50,7 +50,7 @@ def photos(tmp_path):
 
 
 def run(*arguments):
-    return CliRunner().invoke(app, [str(a) for a in arguments])
+    return CliRunner().invoke(application, [str(a) for a in arguments])
 
 
 def test_features_are_those_of_the_images_alone(clip, photos):

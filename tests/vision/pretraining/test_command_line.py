@@ -10,7 +10,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from helpers.small_networks import coloured
-from unem.cli import app
+from unem.cli import application
 from unem.vision.networks import load_checkpoint
 from unem.vision.pretraining.run import PretrainingRun
 
@@ -22,18 +22,18 @@ def test_the_command(tmp_path, tiny):
     output = tmp_path / "backbone.safetensors"
     command = ["pretrain", str(tmp_path / "pixels.npz"), "-o", str(output), "--network", "tiny", "--size", "16"]
     command += ["--epochs", "2", "--batch-size", "8"]
-    first = CliRunner().invoke(app, command)
+    first = CliRunner().invoke(application, command)
     assert first.exit_code == 0, first.output
     assert "24 images of 2 base classes, 2 epochs" in " ".join(first.output.split())
     network, info = load_checkpoint(output)
     assert info["classes"] == ["0", "1"]
     assert network.size == 16
     assert not list(tmp_path.glob("*.checkpoint.*"))
-    again = CliRunner().invoke(app, command)
+    again = CliRunner().invoke(application, command)
     assert "the end of this very run already" in " ".join(again.output.split())
-    wrong = CliRunner().invoke(app, [*command, "--split-classes", "9,9"])
+    wrong = CliRunner().invoke(application, [*command, "--split-classes", "9,9"])
     assert wrong.exit_code == 2
-    assert CliRunner().invoke(app, [*command, "--network", "vgg"]).exit_code == 2
+    assert CliRunner().invoke(application, [*command, "--network", "vgg"]).exit_code == 2
 
 
 def test_the_command_goes_on_after_ctrl_c(tmp_path, tiny, monkeypatch):
@@ -51,13 +51,13 @@ def test_the_command_goes_on_after_ctrl_c(tmp_path, tiny, monkeypatch):
         return original(self)
 
     monkeypatch.setattr(PretrainingRun, "_validate", interrupted)
-    stopped = CliRunner().invoke(app, command)
+    stopped = CliRunner().invoke(application, command)
     assert stopped.exit_code == 130
     assert "1 of 3 epochs are kept" in " ".join(stopped.output.split())
     assert not output.exists()
-    assert CliRunner().invoke(app, command).exit_code == 0
+    assert CliRunner().invoke(application, command).exit_code == 0
     whole = tmp_path / "whole.safetensors"
-    assert CliRunner().invoke(app, [*command, "-o", str(whole)]).exit_code == 0
+    assert CliRunner().invoke(application, [*command, "-o", str(whole)]).exit_code == 0
     assert whole.read_bytes() == output.read_bytes()
 
 
