@@ -1,60 +1,49 @@
-"""A method is checked on the user's own labels before it is believed: hidden in turn, are they found again?"""
+"""Joint and independent classification tried on the user's own labels: held out, are they found again?"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from unem.core.task import PADDING, Inputs, Prediction, Task
-from unem.methods._registry import Method, create
+from unem.core import PADDING, Prediction, Task
+from unem.methods import Method
 
-__all__ = ["Checked", "HeldOut", "Verdict", "held_out"]
+__all__ = ["HeldOut", "held_out"]
 
 FOLDS = 5
-ENOUGH_QUERIES = 1000  # beside the hidden samples; more would only take longer
+ENOUGH_QUERIES = 1000  # beside the held-out samples; more would only take longer
 RARE, USUAL = 0.3, 1.0
-"""Over 1/K: a class is present if this is its share of what is said jointly, or of what is said singly.
+"""Over 1/K: a class is present if this is its share of the joint answers, or of the independent ones.
 
-Two thresholds, since joint answers leave absent classes empty but may lose a class that is there, while single ones are spread by their errors.
+Two thresholds, since joint answers leave absent classes empty but may lose a class that is there, while independent ones are spread by their errors.
 """
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """How many of the labelled samples two methods get right when their labels are hidden, in percent.
+    """How many of the labelled samples two methods get right when their labels are held out, in percent.
 
-    A class counts as much as it seems to be among the queries, and only classes that seem to be there are hidden: absent ones say
+    A class counts as much as it seems to be among the queries, and only classes that seem to be there are held out: absent ones say
     nothing about what is to come.
     """
 
     jointly: float
-    singly: float
+    independently: float
     samples: int
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """A prediction, the method it is by, and what was seen on the labelled samples (None where nothing can be hidden)."""
-
-    prediction: Prediction
-    method: Method
-    held_out: HeldOut | None
-
-
-@dataclass(frozen=True)
-class Checked:
-    """Classify jointly if that finds hidden labels at least as well as looking at samples one by one, else one by one.
-
-    Joint classification gains most where few of the classes are present, and can lose where all are and samples group by something
-    else than their class. Nobody knows that beforehand, but the labelled samples do, a little.
+def held_out(
+    task: Task, jointly: Method, independently: Method, joint: Prediction, independent: Prediction
+) -> HeldOut | None:
+    """Both methods on labelled samples that join the queries, a fifth of each class at a time; None where no class has two.
 
     Args:
-        jointly: the method that is to be checked.
-        singly: the one that takes its place.
+        task: one task.
+        jointly, independently: the methods.
+        joint, independent: their predictions for the task.
 
     Example:
         >>> import unem
@@ -62,64 +51,31 @@ class Checked:
         >>> labels = torch.arange(30) % 6
         >>> centres = 3 * torch.randn(6, 16)
         >>> task = unem.Task(centres[labels] + torch.randn(30, 16), labels, centres[:2].repeat(20, 1) + torch.randn(40, 16))
-        >>> verdict = Checked(unem.create("unem-plus")).decide(task)
-        >>> verdict.method.name, verdict.held_out.samples
-        ('unem-plus', 10)
+        >>> methods = unem.create_method("unem-plus"), unem.create_method("baseline")
+        >>> held_out(task, *methods, *(m.predict(task) for m in methods)).samples
+        10
     """
-
-    jointly: Method
-    singly: Method = field(default_factory=lambda: create("baseline"))
-    name: ClassVar[str] = "checked"
-
-    @property
-    def inputs(self) -> Inputs:
-        return self.jointly.inputs
-
-    def predict(self, task: Task) -> Prediction:
-        return self.decide(task).prediction
-
-    def decide(self, task: Task) -> Verdict:
-        """Predict, and say by which method; for one task."""
-        both = self.jointly.predict(task), self.singly.predict(task)
-        return self.between(task, *both)
-
-    def between(self, task: Task, jointly: Prediction, singly: Prediction) -> Verdict:
-        """The same for predictions that are there already."""
-        seen = held_out(task, self.jointly, self.singly, jointly, singly)
-        if seen is not None and seen.jointly < seen.singly:
-            return Verdict(singly, self.singly, seen)
-        return Verdict(jointly, self.jointly, seen)
-
-
-def held_out(task: Task, jointly: Method, singly: Method, said: Prediction, said_singly: Prediction) -> HeldOut | None:
-    """Both methods on labelled samples that join the queries, a fifth of each class at a time; None where no class has two."""
     labels = task.support_labels[0]
     there = labels != PADDING
     support, labels, queries = task.support[0][there], labels[there], _some(task.query[0])
     counts = torch.bincount(labels, minlength=task.num_classes)
-    shares = torch.stack([_shares(said.probabilities), _hard_shares(said_singly.probabilities)])
-    hideable = (_present(shares) & (counts > 1))[labels]
-    if not bool(hideable.any()):
+    shares = torch.stack([_shares(joint.probabilities), _hard_shares(independent.probabilities)])
+    candidates = (_present(shares) & (counts > 1))[labels]
+    if not bool(candidates.any()):
         return None
-    turn = _rank(labels) % min(FOLDS, int(counts.max()))
+    folds = _rank(labels) % min(FOLDS, int(counts.max()))
     weights = (shares[1] / counts.clamp_min(1))[labels]  # joint shares cannot vouch for themselves
     right, kept = [], []
-    for fold in turn[hideable].unique():
-        hidden = hideable & (turn == fold)
-        text = None if task.text is None else task.text[0]
-        part = Task(
-            support[~hidden],
-            labels[~hidden],
-            torch.cat([queries, support[hidden]]),
-            num_classes=task.num_classes,
-            text=text,
-        )
-        found = (m.predict(part).labels[len(queries) :] == labels[hidden] for m in (jointly, singly))
-        right.append(torch.stack(list(found)))
-        kept.append(weights[hidden])
+    for fold in folds[candidates].unique():
+        out = candidates & (folds == fold)
+        query = torch.cat([queries, support[out]])
+        part = Task(support[~out], labels[~out], query, num_classes=task.num_classes, text=task.text)
+        answers = [m.predict(part).labels[len(queries) :] == labels[out] for m in (jointly, independently)]
+        right.append(torch.stack(answers))
+        kept.append(weights[out])
     weight = torch.cat(kept)
-    joint, single = (100 * (torch.cat(right, 1) * weight).sum(1) / weight.sum()).tolist()
-    return HeldOut(joint, single, len(weight))
+    percent = (100 * (torch.cat(right, 1) * weight).sum(1) / weight.sum()).tolist()
+    return HeldOut(percent[0], percent[1], len(weight))
 
 
 def _some(queries: Float[Tensor, "query feature"]) -> Float[Tensor, "some feature"]:

@@ -1,4 +1,4 @@
-"""Learned schedules outside this library: as a program of torch, as ONNX, and as a folder that others can load.
+"""Learned schedules as programs that run without this library: of torch, and as ONNX.
 
 A program takes the support, its classes and the queries, all of any number, and gives the probabilities of the queries. It holds the
 whole loop with the learned numbers in it, and needs no line of this library to run.
@@ -11,7 +11,7 @@ import logging
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,31 +22,21 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from unem._extras import require
-from unem._io import check_writable, read_json, to_json, write_aside, write_json
+from unem._io import check_writable, to_json, write_aside
 from unem._version import __version__
-from unem.core.em import iterate
+from unem.core import Dirichlet, Gaussian, Schedule, iterate
 from unem.core.laws.base import ALL
-from unem.core.laws.dirichlet import LOG_FLOOR, Dirichlet, ScaledDirichlet
-from unem.core.laws.gaussian import Gaussian, GramStatistics
+from unem.core.laws.dirichlet import LOG_FLOOR, ScaledDirichlet
+from unem.core.laws.gaussian import GramStatistics
 from unem.core.numerics import backends
 from unem.core.numerics.newton import Fit, solve_unasked
-from unem.core.schedule import Schedule
 from unem.errors import InputError
-from unem.learning.family import FORMAT as FAMILY_FORMAT
-from unem.learning.family import ScheduleFamily
-from unem.learning.unrolled import UNEM
-from unem.methods._registry import GEMMethod, Method, create
-from unem.methods.plus import FamilyMethod
-from unem.presets import load_family, load_schedule
+from unem.inference.pretrained import SCHEDULE, Learned, schedule_of
+from unem.methods import method_for
 
-__all__ = ["Program", "export_onnx", "export_torch", "from_pretrained", "load_any", "push_to_hub", "save_pretrained"]
+__all__ = ["Program", "export_onnx", "export_torch"]
 
-Learned = Schedule | ScheduleFamily | UNEM | FamilyMethod
-CONFIG, SCHEDULE, CARD = "config.json", "schedule.json", "README.md"
 INPUTS = ("support", "support_classes", "query")
-
-
-# -- programs -------------------------------------------------------------------------------------------------------------
 
 
 class Program(nn.Module):
@@ -76,8 +66,8 @@ class Program(nn.Module):
         query: Float[Tensor, "query feature"],
     ) -> Float[Tensor, "query class"]:
         with backends.plain_torch():
-            found: Tensor = self.law.assign(self.schedule, support, support_classes, query)
-        return found
+            assignments: Tensor = self.law.assign(self.schedule, support, support_classes, query)
+        return assignments
 
 
 @dataclass(frozen=True)
@@ -151,20 +141,20 @@ def export_torch(learned: Learned, path: str | os.PathLike[str] | None = None) -
 
     Example:
         >>> import torch, unem
-        >>> program = export_torch(unem.preset("unem-gaussian/mini-imagenet/resnet18/5-shot")).module()
+        >>> program = export_torch(unem.load_schedule("unem-gaussian/mini-imagenet/resnet18/5-shot")).module()
         >>> program(torch.randn(6, 5), torch.eye(3).repeat(2, 1), torch.randn(7, 5)).shape
         torch.Size([7, 3])
     """
-    schedule = _schedule(learned)
+    schedule = _one_schedule(learned)
     if path is not None:
         check_writable(path)
     with torch.no_grad():
         program = torch.export.export(Program(schedule).eval(), _example(), dynamic_shapes=_shapes(schedule))
     if path is not None:
         with write_aside(path) as aside, tempfile.TemporaryDirectory() as folder:
-            made = Path(folder) / "program.pt2"  # torch wants the suffix
-            torch.export.save(program, made, extra_files={SCHEDULE: to_json(schedule.to_dict())})
-            aside.write_bytes(made.read_bytes())
+            file = Path(folder) / "program.pt2"  # torch wants the suffix
+            torch.export.save(program, file, extra_files={SCHEDULE: to_json(schedule.to_dict())})
+            aside.write_bytes(file.read_bytes())
     return program
 
 
@@ -174,7 +164,7 @@ def export_onnx(learned: Learned, path: str | os.PathLike[str]) -> None:
     Inputs ``support``, ``support_classes`` and ``query`` as in :class:`Program`, output ``probabilities``, all float32. Needs ``onnx`` and ``onnxscript``
     (the extra ``export``). The Dirichlet law needs ψ, which ONNX does not have.
     """
-    schedule = _schedule(learned)
+    schedule = _one_schedule(learned)
     if schedule.law != "gaussian":
         raise InputError(
             f"schedule: ONNX is for the gaussian law, this one is for {schedule.law!r} (export it for torch)"
@@ -183,7 +173,7 @@ def export_onnx(learned: Learned, path: str | os.PathLike[str]) -> None:
     onnx: Any = require("onnx", "export", "format: onnx")
     require("onnxscript", "export", "format: onnx")  # torch uses it
     with torch.no_grad(), _quiet():
-        made = torch.onnx.export(
+        exported = torch.onnx.export(
             Program(schedule).eval(),
             _example(),
             dynamo=True,
@@ -192,8 +182,8 @@ def export_onnx(learned: Learned, path: str | os.PathLike[str]) -> None:
             output_names=["probabilities"],
             verbose=False,
         )
-    assert made is not None
-    model = made.model_proto
+    assert exported is not None
+    model = exported.model_proto
     onnx.helper.set_model_props(model, {SCHEDULE: json.dumps(schedule.to_dict()), "unem": __version__})
     onnx.checker.check_model(model)
     with write_aside(path) as aside:
@@ -231,213 +221,11 @@ def _shapes(schedule: Schedule) -> dict[str, dict[int, Any]]:
     }
 
 
-# -- folders that others can load -----------------------------------------------------------------------------------------
-
-
-def load_any(source: str | os.PathLike[str]) -> Schedule | ScheduleFamily:
-    """A schedule or a family of them: a file, a preset's name, or a folder of :func:`save_pretrained`."""
-    path = Path(source)
-    if path.is_dir():
-        path = path / SCHEDULE
-    if path.is_file():
-        value = read_json(path, "schedule")
-        kind = ScheduleFamily if isinstance(value, Mapping) and value.get("format") == FAMILY_FORMAT else Schedule
-        return kind.from_dict(value, source=f"schedule {os.fspath(path)!r}")
-    try:
-        return load_schedule(source)
-    except InputError:
-        return load_family(source)
-
-
-def save_pretrained(
-    learned: Learned,
-    folder: str | os.PathLike[str],
-    *,
-    name: str | None = None,
-    results: Mapping[str, str] | None = None,
-    license: str = "apache-2.0",
-) -> Path:
-    """Write a folder with the schedule, a configuration and a model card, as JSON and Markdown; :func:`from_pretrained` reads it.
-
-    Args:
-        learned: a schedule, a family, or the method that uses it.
-        folder: where to; made if it is not there. Other files in it are left alone.
-        name: title of the card; the folder's name when left out.
-        results: accuracies for the card, by what they were measured on, such as ``{"DTD, 5 shots": "74.0 ± 0.8 %"}``.
-        license: licence of the numbers, as an identifier of the Hub.
-
-    Example:
-        >>> import tempfile, unem
-        >>> folder = save_pretrained(unem.preset("unem-gaussian/mini-imagenet/resnet18/5-shot"), tempfile.mkdtemp())
-        >>> sorted(file.name for file in folder.iterdir())
-        ['README.md', 'config.json', 'schedule.json']
-        >>> from_pretrained(folder).name
-        'unem-gaussian'
-    """
-    schedule, target = _plain(learned), Path(folder)
-    method = _method_name(schedule)
-    write_json(target / SCHEDULE, schedule.to_dict())
-    config = {"library_name": "unem", "method": method, "schedule": SCHEDULE, "unem_version": __version__}
-    write_json(target / CONFIG, config)
-    with write_aside(target / CARD) as aside:
-        aside.write_text(
-            _card(schedule, method, name or target.resolve().name, results or {}, license), encoding="utf-8"
-        )
-    return target
-
-
-def from_pretrained(source: str | os.PathLike[str], *, revision: str | None = None, **settings: Any) -> Method:
-    """The method of a folder of :func:`save_pretrained`, here or on the Hugging Face Hub.
-
-    Args:
-        source: a folder, or the name of a repository, ``owner/name``; only the latter needs ``huggingface_hub``.
-        revision: branch, tag or commit on the Hub.
-        settings: of the method, such as ``effective_classes``.
-    """
-    folder = Path(source)
-    if not folder.is_dir():
-        folder = _downloaded(os.fspath(source), revision)
-    config = read_json(folder / CONFIG, "configuration")
-    if (
-        not isinstance(config, Mapping)
-        or config.get("library_name") != "unem"
-        or not isinstance(config.get("method"), str)
-    ):
-        raise InputError(f"source: {os.fspath(source)!r} holds no model of this library ({CONFIG} does not say so)")
-    return create(config["method"], schedule=load_any(folder / SCHEDULE), **settings)
-
-
-def push_to_hub(learned: Learned, repo_id: str, *, private: bool | None = None, **card: Any) -> str:
-    """Put what :func:`save_pretrained` writes into a repository of the Hugging Face Hub, with the account that is logged in; its address."""
-    hub = _hub()
-    with tempfile.TemporaryDirectory() as folder:
-        save_pretrained(learned, folder, **{"name": repo_id.rpartition("/")[2], **card})
-        api = hub.HfApi()
-        api.create_repo(repo_id, private=private, exist_ok=True)
-        return str(api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message="Add the schedule"))
-
-
-def _downloaded(name: str, revision: str | None) -> Path:
-    parts = name.split("/")
-    if len(parts) != 2 or not all(parts) or ".." in name:
-        raise InputError(f"source: {name!r} is neither a folder nor the name of a repository (owner/name)")
-    hub = _hub()
-    try:
-        for file in (CONFIG, SCHEDULE):
-            path = hub.hf_hub_download(name, file, revision=revision)
-    except (
-        hub.errors.HfHubHTTPError,
-        hub.errors.LocalEntryNotFoundError,
-        hub.errors.HFValidationError,
-        OSError,
-    ) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(f"source: {name!r} is no folder here, and cannot be had from the Hub ({reason})") from error
-    return Path(path).parent
-
-
-def _hub() -> Any:
-    hub = require("huggingface_hub", "", "source: the Hub", instead="a folder needs nothing")
-    require("huggingface_hub.errors", "", "source: the Hub")
-    return hub
-
-
-def _plain(learned: Learned | GEMMethod) -> Schedule | ScheduleFamily:
-    if isinstance(learned, UNEM):
-        return learned.schedule()
-    if isinstance(learned, FamilyMethod):
-        return learned.family
-    if isinstance(learned, Schedule | ScheduleFamily):
-        return learned
-    raise InputError(f"learned: expected a schedule, or a method that has learned one, got {type(learned).__name__}")
-
-
-def _schedule(learned: Learned) -> Schedule:
-    schedule = _plain(learned)
-    if isinstance(schedule, ScheduleFamily):
+def _one_schedule(learned: Learned) -> Schedule:
+    schedule = schedule_of(learned)
+    if not isinstance(schedule, Schedule):
         raise InputError(
-            f"schedule: programs are made of one schedule, and this is a family ({schedule.method}), which runs the loop "
-            "for several numbers of classes"
+            f"schedule: programs are made of one schedule, and this is a family ({method_for(schedule).name}), which runs "
+            "the loop for several numbers of classes"
         )
     return schedule
-
-
-def _method_name(schedule: Schedule | ScheduleFamily) -> str:
-    if isinstance(schedule, ScheduleFamily):
-        return schedule.method
-    if schedule.law not in ("gaussian", "dirichlet"):
-        raise InputError(f"schedule: expected one for the gaussian or the dirichlet law, its law is {schedule.law!r}")
-    return f"unem-{schedule.law}"
-
-
-# -- the card -------------------------------------------------------------------------------------------------------------
-
-_INPUTS = {
-    "unem-gaussian": "embeddings",
-    "unem-dirichlet": "similarities of images to the classes' texts",
-    "unem-plus": "embeddings",
-    "unem-joint": "embeddings of images, and of the classes' texts",
-    "zero-shot-unem-joint": "embeddings of images, and of the classes' texts",
-}
-
-
-def _card(schedule: Schedule | ScheduleFamily, method: str, name: str, results: Mapping[str, str], license: str) -> str:
-    """What it is, what it was learned on, how well it does, how to use it, and whom to cite."""
-    needs_text = method in ("unem-joint", "zero-shot-unem-joint")
-    task = "unem.Task(support, support_labels, query" + (", text=text)" if needs_text else ")")
-    blocks = [
-        _front_matter(license),
-        f"# {_one_line(name)}",
-        f"A learned schedule for `{method}` of [unem](https://pypi.org/project/unem/): class balance and temperature of each of {schedule.layers} "
-        f"layers of generalized EM, and the feature scale. It classifies a batch of unlabelled samples jointly, from a few labelled ones, on {_INPUTS[method]}. "
-        "It holds no weights of a network.",
-        "## Learned on",
-        _learned_on(schedule),
-        "## Accuracy",
-        "\n".join(f"* {_one_line(k)}: {_one_line(v)}" for k, v in results.items()) or "Not stated by whoever made it.",
-        "## Use",
-        "```python\nimport unem\n\n"
-        f'method = unem.from_pretrained("path/or/owner/name")\nprediction = method.predict({task})\nprint(prediction.labels)\n```',
-        _limits(schedule),
-        "## Licence",
-        f"{_one_line(license)}, for the numbers in this folder.",
-        "## Citation",
-        str(schedule.provenance.get("citation", _CITATION)),
-    ]
-    return "\n\n".join(blocks) + "\n"
-
-
-_CITATION = (
-    "L. Zhou, F. Shakeri, A. Sadraoui, M. Kaaniche, J.-C. Pesquet, I. Ben Ayed, "
-    '"UNEM: UNrolled Generalized EM for Transductive Few-Shot Learning", CVPR 2025.'
-)
-
-
-def _front_matter(license: str) -> str:
-    lines = ["---", "library_name: unem", f"license: {json.dumps(_one_line(license))}", "tags:"]
-    return "\n".join([*lines, "- few-shot", "- transductive", "- expectation-maximization", "---"])
-
-
-def _learned_on(schedule: Schedule | ScheduleFamily) -> str:
-    """What the provenance says, as a list; nested values as JSON."""
-    known = {k: v for k, v in schedule.provenance.items() if k != "citation"}
-    if not known:
-        return "Not stated."
-    return "\n".join(
-        f"* {k.replace('_', ' ')}: {_one_line(v if isinstance(v, str) else json.dumps(v))}" for k, v in known.items()
-    )
-
-
-def _limits(schedule: Schedule | ScheduleFamily) -> str:
-    if isinstance(schedule, Schedule):
-        return (
-            "A schedule is tied to the scale of the features it was learned on, and to about as many classes in the query; "
-            "learn your own with `unem train` where yours differ."
-        )
-    names = {"queries": "queries", "num_classes": "classes", "shots": "shots"}
-    ranges = ", ".join(f"{low:g} to {high:g} {names.get(n, n)}" for n, (low, high) in schedule.ranges.items())
-    return f"It was learned with {ranges or 'one kind of task'}; beyond, tasks are treated as those at the border."
-
-
-def _one_line(value: Any) -> str:
-    return " ".join(str(value).split())

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from unem.errors import InputError
-from unem.inference.image_features import ImageFeatures, image_features
+from unem.inference.cached_features import ImageFeatures, image_features
 from unem.inference.label import label_features
 from unem.inference.result import Labelling
 from unem.vision.backbones import Backbone
@@ -61,8 +61,8 @@ def label_images(
         ...     Image.new("RGB", (32, 32), colour).save(folder / "few" / name / "1.png")
         >>> (folder / "many").mkdir()
         >>> Image.new("RGB", (32, 32), "darkblue").save(folder / "many" / "x.png")
-        >>> found = label_images(support_images(folder / "few"), query_images(folder / "many"), create("efficientnet-lite0"))
-        >>> found.rows[0].path, found.rows[0].label
+        >>> labelling = label_images(support_images(folder / "few"), query_images(folder / "many"), create("efficientnet-lite0"))
+        >>> labelling.rows[0].path, labelling.rows[0].label
         ('x.png', 'sky')
     """
     start = time.monotonic()
@@ -97,7 +97,7 @@ def label_images(
         repeated=again,
         notes=(*notes, *_conflicts(few), *answer.notes),
         seconds={"features": between - start, "labels": end - between},
-        found=many.found + (0 if few is None else few.found),
+        cached=many.cached + (0 if few is None else few.cached),
     )
 
 
@@ -124,7 +124,7 @@ def support_images(argument: str | os.PathLike[str]) -> ImageList:
         count = "1 image lies" if len(loose) == 1 else f"{len(loose)} images lie"
         raise InputError(
             f"support: {count} outside the class folders of {os.fspath(argument)!r} ({loose[0]!r}); put each into the folder of its class "
-            "(or are --support and --query swapped?)"
+            "(or are support and query swapped?)"
         )
     used = {file.split("/", 1)[0] for file in files}
     empty = [f.name for f in sorted(path.iterdir()) if f.is_dir() and f.name not in used and not f.name.startswith(".")]
@@ -172,16 +172,16 @@ def read_classes(path: str | os.PathLike[str]) -> dict[str, str]:
         raise InputError(f"classes: {os.fspath(path)!r} does not exist") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"classes: {os.fspath(path)!r} cannot be read as text ({error})") from error
-    found: dict[str, str] = {}
+    classes: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
         name, _, words = (part.strip() for part in line.partition("\t"))
-        if name in found:
+        if name in classes:
             raise InputError(f"classes: line {number} of {os.fspath(path)!r} has {name!r} for the second time")
         if name:
-            found[name] = words or name
-    if not found:
+            classes[name] = words or name
+    if not classes:
         raise InputError(f"classes: {os.fspath(path)!r} has no names; expected one a line")
-    return found
+    return classes
 
 
 def repeated(support: ImageList, query: ImageList) -> tuple[tuple[str, str], ...]:
@@ -193,7 +193,7 @@ def repeated(support: ImageList, query: ImageList) -> tuple[tuple[str, str], ...
     for i in range(len(support)):
         sizes.setdefault(_size(support.file(i)), []).append(i)
     digests: dict[int, dict[str, int]] = {}
-    found = []
+    pairs = []
     for j in range(len(query)):
         size = _size(query.file(j))
         if size < 0 or size not in sizes:
@@ -202,8 +202,8 @@ def repeated(support: ImageList, query: ImageList) -> tuple[tuple[str, str], ...
             digests[size] = {_digest(support.file(i)): i for i in reversed(sizes[size])}
         twin = digests[size].get(_digest(query.file(j)))
         if twin is not None:
-            found.append((query.paths[j], support.paths[twin]))
-    return tuple(found)
+            pairs.append((query.paths[j], support.paths[twin]))
+    return tuple(pairs)
 
 
 def _size(file: Path) -> int:
@@ -238,8 +238,8 @@ def _features(
         return images
     if len(images) == 0:
         raise InputError(f"{name}: expected at least one image, the list is empty")
-    tell = None if progress is None else lambda p: progress(name, p)
-    return image_features(images, backbone, cache=cache, progress=tell)
+    named = None if progress is None else lambda p: progress(name, p)
+    return image_features(images, backbone, cache=cache, progress=named)
 
 
 def _classes(
@@ -298,9 +298,9 @@ def _conflicts(few: ImageFeatures | None) -> list[str]:
     """Labelled images whose features are the same to the bit, in two classes."""
     if few is None:
         return []
-    notes, seen = [], dict[bytes, int]()
+    notes, rows = [], dict[bytes, int]()
     for i, row in enumerate(few.features):
-        first = seen.setdefault(row.numpy().tobytes(), i)
+        first = rows.setdefault(row.numpy().tobytes(), i)
         if few.images.labels[first] != few.images.labels[i]:
             notes.append(f"support: {few.images.paths[first]} and {few.images.paths[i]} look the same, in two classes")
     return notes

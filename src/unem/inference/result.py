@@ -1,14 +1,11 @@
-"""The answers as a table: to look at, to write, to sort files by."""
+"""The answers as one table: to look at, to write, to sort files by."""
 
 from __future__ import annotations
 
 import csv
 import io
 import os
-import shutil
-import tempfile
-import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,17 +18,95 @@ from torch import Tensor
 from unem._extras import require
 from unem._io import to_json, write_aside
 from unem.errors import InputError
+from unem.inference.copies import copy_into, distinct, folder_names
 from unem.inference.label import Answer
+from unem.inference.reasons import sentence
 from unem.vision.extraction import Failure
 from unem.vision.images import ImageList
 
-__all__ = ["DOUBTFUL", "Labelling", "Row"]
+__all__ = ["DOUBTFUL", "Labelling", "Row", "csv_text", "label_columns", "readable", "writer_for"]
 
 FORMAT = "unem-labels/1"
 DOUBTFUL = 0.8
 """Below this probability an image counts as doubtful."""
 NONE = "none of these"
 DIGITS = 6
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""A spreadsheet computes what begins with one of these."""
+
+
+# -- the table ------------------------------------------------------------------------------------------------------------
+
+
+def label_columns(
+    paths: Sequence[str],
+    class_names: Sequence[str],
+    probabilities: Float[Tensor, "image class"],
+    novelty: Float[Tensor, " image"] | None = None,
+    *,
+    all_probabilities: bool = False,
+) -> dict[str, list[Any]]:
+    """The table of labels, column by column; every table that is shown or written is this one.
+
+    Args:
+        paths: what each row is called.
+        novelty: adds ``none_of_these`` and ``novelty``.
+        all_probabilities: adds a column for each class.
+
+    Example:
+        >>> label_columns(["1.png"], ["cat", "dog"], torch.tensor([[0.25, 0.75]]))
+        {'path': ['1.png'], 'label': ['dog'], 'probability': [0.75], 'runner_up': ['cat'], 'margin': [0.5]}
+    """
+    names = [readable(name) for name in class_names]
+    values, classes = (part.tolist() for part in _best_two(probabilities))
+    table: dict[str, list[Any]] = {
+        "path": [readable(path) for path in paths],
+        "label": [names[first] for first, _ in classes],
+        "probability": [round(first, DIGITS) for first, _ in values],
+        "runner_up": [names[second] for _, second in classes],
+        "margin": [round(first - second, DIGITS) for first, second in values],
+    }
+    if novelty is not None:
+        table["none_of_these"] = (novelty > 1).tolist()
+        table["novelty"] = [round(v, DIGITS) for v in novelty.tolist()]
+    if all_probabilities:
+        for k, name in enumerate(names):
+            table[f"p({name})"] = [round(v, DIGITS) for v in probabilities[:, k].tolist()]
+    return table
+
+
+def csv_text(table: Mapping[str, Iterable[Any]]) -> str:
+    """A table, column by column, as CSV; text that a spreadsheet would take for a formula gets an apostrophe in front.
+
+    Example:
+        >>> csv_text({"path": ["=1+1.png"], "none_of_these": [True]}).splitlines()
+        ['path,none_of_these', "'=1+1.png,true"]
+    """
+    text = io.StringIO(newline="")
+    rows = csv.writer(text)  # lines end in CR LF, else a CR in a name would not be quoted
+    rows.writerow([_cell(name) for name in table])
+    rows.writerows(zip(*(map(_cell, column) for column in table.values()), strict=True))
+    return text.getvalue()
+
+
+def readable(path: str) -> str:
+    """A name whose bytes are no UTF-8 can be opened but not written down: such bytes become escapes."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+
+
+def _best_two(probabilities: Float[Tensor, "image class"]) -> tuple[Tensor, Tensor]:
+    """The two largest probabilities of each image and their classes; among equals the first class, as ``labels`` has it."""
+    order = probabilities.sort(dim=-1, descending=True, stable=True)
+    return order.values[:, :2], order.indices[:, :2]
+
+
+# -- a labelling ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -45,6 +120,7 @@ class Row:
         runner_up: the second.
         margin: the difference of their probabilities.
         none_of_these: whether it seems to be of no class; None unless asked for.
+        novelty: how far it is from every class, 1 being the limit; None unless asked for.
     """
 
     path: str
@@ -53,6 +129,7 @@ class Row:
     runner_up: str
     margin: float
     none_of_these: bool | None = None
+    novelty: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +147,7 @@ class Labelling:
         repeated: (path in the query, path in the support) of files that are in both.
         notes: what the user should know.
         seconds: what it took, for "features" and "labels".
-        found: images whose features were there already.
+        cached: images whose features were in the cache.
     """
 
     images: ImageList
@@ -83,7 +160,7 @@ class Labelling:
     repeated: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
-    found: int = 0
+    cached: int = 0
 
     def __len__(self) -> int:
         return len(self.images)
@@ -91,81 +168,63 @@ class Labelling:
     def __repr__(self) -> str:
         return f"Labelling(images={len(self)}, classes={len(self.class_names)}, method={self.answer.method!r})"
 
-    # -- numbers ----------------------------------------------------------------------------------------------------------
-
     @property
     def probabilities(self) -> Float[Tensor, "image class"]:
         return self.answer.probabilities
 
-    @cached_property
-    def _best(self) -> tuple[Tensor, Tensor]:
-        """The two largest probabilities of each image and their classes; among equals the first class, as ``labels`` has it."""
-        order = self.probabilities.sort(dim=-1, descending=True, stable=True)
-        return order.values[:, :2], order.indices[:, :2]
+    @property
+    def none_name(self) -> str:
+        """What images of no class are counted and filed under: "none of these", or with a number where a class is called that."""
+        return distinct(NONE, {name.casefold() for name in self.class_names})
 
     @cached_property
     def rows(self) -> list[Row]:
         """One for each image, in the order of their paths."""
-        values, classes = (part.tolist() for part in self._best)
-        strange = self.answer.none_of_these
-        return [
-            Row(
-                readable(path),
-                self.class_names[classes[i][0]],
-                round(values[i][0], DIGITS),
-                self.class_names[classes[i][1]],
-                round(values[i][0] - values[i][1], DIGITS),
-                None if strange is None else bool(strange[i]),
-            )
-            for i, path in enumerate(self.images.paths)
-        ]
+        table = self.columns()
+        return [Row(**dict(zip(table, row, strict=True))) for row in zip(*table.values(), strict=True)]
 
     @cached_property
     def by_doubt(self) -> Int[Tensor, " image"]:
         """Row numbers, least sure first; images of no class before all."""
-        values, _ = self._best
+        values, _ = _best_two(self.probabilities)
         doubt = values[:, 0] - values[:, 1]
-        if (strange := self.answer.strangeness) is not None:
-            doubt = torch.where(strange > 1, -strange.to(doubt), doubt)
+        if (novelty := self.answer.novelty) is not None:
+            doubt = torch.where(novelty > 1, -novelty.to(doubt), doubt)
         return doubt.argsort(stable=True)
 
     def doubtful(self, below: float = DOUBTFUL) -> int:
         """Images whose label has a probability below this."""
-        return int((self._best[0][:, 0] < below).sum())
+        return int((self.probabilities.amax(-1) < below).sum())
 
     def counts(self) -> dict[str, int]:
-        """Images of each class, those that seem to be of none under "none of these"."""
-        labels, strange = self.answer.labels, self.answer.none_of_these
-        if strange is not None:
-            labels = labels[~strange]
+        """Images of each class, those that seem to be of none under :attr:`none_name`."""
+        labels, novel = self.answer.labels, self.answer.none_of_these
+        if novel is not None:
+            labels = labels[~novel]
         counted = torch.bincount(labels, minlength=len(self.class_names)).tolist()
         named = dict(zip(self.class_names, counted, strict=True))
-        return named if strange is None else {**named, NONE: int(strange.sum())}
+        return named if novel is None else {**named, self.none_name: int(novel.sum())}
 
     def columns(self, *, all_probabilities: bool = False) -> dict[str, list[Any]]:
         """The table, column by column."""
-        names = ["path", "label", "probability", "runner_up", "margin"]
-        if self.answer.strangeness is not None:
-            names.append("none_of_these")
-        table: dict[str, list[Any]] = {name: [getattr(row, name) for row in self.rows] for name in names}
-        if self.answer.strangeness is not None:
-            table["strangeness"] = [round(v, DIGITS) for v in self.answer.strangeness.tolist()]
-        if all_probabilities:
-            for k, name in enumerate(self.class_names):
-                table[f"p({readable(name)})"] = [round(v, DIGITS) for v in self.probabilities[:, k].tolist()]
-        return table
+        answer = self.answer
+        of = self.images.paths, self.class_names, answer.probabilities, answer.novelty
+        return label_columns(*of, all_probabilities=all_probabilities)
 
     def about(self) -> dict[str, Any]:
         """What determined the labels, and what happened, as plain values."""
+        reason = self.answer.reason
         return {
             "format": FORMAT,
             "backbone": self.backbone,
             "method": self.answer.method,
             "schedule": self.answer.schedule,
-            "reason": self.answer.reason,
+            "reason": sentence(reason),
+            "reason_code": reason.code,
+            "reason_numbers": dict(reason.numbers),
             "settings": dict(self.answer.settings),
-            "classes": list(self.class_names),
-            "counts": self.counts(),
+            "classes": [readable(name) for name in self.class_names],
+            "counts": {readable(name): count for name, count in self.counts().items()},
             "failures": [{"path": readable(f.path), "reason": f.reason} for f in self.failures],
             "support_failures": [{"path": readable(f.path), "reason": f.reason} for f in self.support_failures],
             "repeated": [{"query": readable(q), "support": readable(s)} for q, s in self.repeated],
@@ -181,16 +240,12 @@ class Labelling:
         getattr(self, writer)(path, all_probabilities=all_probabilities)
 
     def to_csv(self, path: str | os.PathLike[str] | None = None, *, all_probabilities: bool = False) -> str:
-        """The table as CSV, which is returned, and written where a path is given."""
-        table = self.columns(all_probabilities=all_probabilities)
-        text = io.StringIO(newline="")
-        rows = csv.writer(text)  # lines end in CR LF, else a CR in a name would not be quoted
-        rows.writerow(table)
-        rows.writerows(zip(*(map(_cell, column) for column in table.values()), strict=True))
+        """The table as CSV, which is returned, and written where a path is given; see :func:`csv_text`."""
+        text = csv_text(self.columns(all_probabilities=all_probabilities))
         if path is not None:
             with write_aside(path) as aside, open(aside, "w", newline="", encoding="utf-8") as file:
-                file.write(text.getvalue())
-        return text.getvalue()
+                file.write(text)
+        return text
 
     def to_json(self, path: str | os.PathLike[str] | None = None, *, all_probabilities: bool = False) -> str:
         """What determined the labels, and the table under "images", one object a row."""
@@ -217,17 +272,17 @@ class Labelling:
     ) -> tuple[Failure, ...]:
         """Copy each image into a folder of its class; nothing is moved, nothing that is there is overwritten.
 
-        A name that is taken gets a number. Images that seem to be of no class go to "none of these". Returns what could not be copied.
+        A name that is taken gets a number. Images that seem to be of no class go to :attr:`none_name`. Returns what could not be copied.
         """
-        root, strange = Path(folder), self.answer.none_of_these
-        folders = folder_names([*self.class_names, NONE])
+        root, novel = Path(folder), self.answer.none_of_these
+        folders = folder_names([*self.class_names, self.none_name])
         problems = []
         for i, label in enumerate(self.answer.labels.tolist()):
-            name = folders[-1] if strange is not None and bool(strange[i]) else folders[label]
+            name = folders[-1] if novel is not None and bool(novel[i]) else folders[label]
             source = self.images.file(i)
             try:
                 (root / name).mkdir(parents=True, exist_ok=True)
-                _copy(source, root / name)
+                copy_into(source, root / name)
             except OSError as error:
                 problems.append(Failure(readable(self.images.paths[i]), error.strerror or str(error)))
             if progress is not None:
@@ -248,67 +303,3 @@ def writer_for(path: str | os.PathLike[str]) -> str:
 
 def _pyarrow() -> Any:
     return require("pyarrow", "", "output: .parquet", instead=".csv and .json need nothing")
-
-
-def _cell(value: Any) -> Any:
-    return {True: "true", False: "false"}[value] if isinstance(value, bool) else value
-
-
-def readable(path: str) -> str:
-    """A path whose bytes are no UTF-8 can be opened but not written down: such bytes become escapes."""
-    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
-# -- copies ---------------------------------------------------------------------------------------------------------------
-
-
-def folder_names(classes: list[str]) -> list[str]:
-    """Names of folders for classes: no slash, no leading dot, and no two alike where capitals do not count.
-
-    Example:
-        >>> folder_names(["cat", "a/b", "..", "Cat"])
-        ['cat', 'a_b', '_', 'Cat-2']
-    """
-    found: list[str] = []
-    taken: set[str] = set()
-    for name in classes:
-        base = "".join("_" if c in '/\\:*?"<>|' or unicodedata.category(c)[0] == "C" else c for c in name).strip()
-        base = ("_" + base[1:] if base.startswith(".") else base).rstrip(". ") or "_"
-        base, number = _cut(base, 200), 1
-        plain = base
-        while base.casefold() in taken:
-            number += 1
-            base = f"{plain}-{number}"
-        taken.add(base.casefold())
-        found.append(base)
-    return found
-
-
-def _cut(name: str, size: int) -> str:
-    return name.encode()[:size].decode(errors="ignore") if len(name.encode()) > size else name
-
-
-def _copy(source: Path, folder: Path) -> Path:
-    """Copy beside, then link under the first free name: another program's file is never overwritten, half of one never seen."""
-    handle, aside = tempfile.mkstemp(prefix=".", suffix=".part", dir=folder)
-    os.close(handle)
-    try:
-        shutil.copyfile(source, aside)
-        shutil.copystat(source, aside)
-        number = 1
-        while True:
-            name = source.name if number == 1 else f"{source.stem}-{number}{source.suffix}"
-            try:
-                os.link(aside, folder / name)
-                return folder / name
-            except FileExistsError:
-                number += 1
-            except OSError:  # a file system without links
-                if (folder / name).exists():
-                    number += 1
-                    continue
-                with open(folder / name, "xb") as target, open(aside, "rb") as content:
-                    shutil.copyfileobj(content, target)
-                return folder / name
-    finally:
-        Path(aside).unlink(missing_ok=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from unem.core.task import Prediction, Task
+from unem.core import Prediction, Task
 from unem.errors import InputError
-from unem.methods.plus import FamilyMethod, Remembered
+from unem.learning import LayeredMethod, Remembered
 
 __all__ = ["Stream"]
 
@@ -15,30 +15,27 @@ class Stream:
     r"""Classify batches of queries as they come, with what was learned from those before.
 
     A batch leaves, for each class, the mass ``Σ_n u_nk`` of its queries and their sum ``Σ_n u_nk x_n``; the next batch finds them beside the
-    support, at 0.3 of their weight, and in the proportions of the classes; what the gate says of the number of classes adds up. Nothing of an image is kept, and memory does not grow. Within a batch the order does not matter;
-    answers that were given are not taken back.
+    support, at 0.3 of their weight, and in the proportions of the classes; what the gate says of the number of classes adds up. Nothing of an
+    image is kept, and memory does not grow. Within a batch the order does not matter; answers that were given are not taken back.
 
     Args:
-        method: unem-plus or unem-joint, as made by :func:`unem.create`.
+        method: one whose law can carry queries on (``law.carries``), such as unem-plus or unem-joint.
         support, support_labels, num_classes, text: as in :class:`unem.Task`, for one task.
         memory: weight of what is carried on, after each batch: 1 remembers all, 0 nothing; lower it where the classes present change.
 
     Example:
         >>> import torch, unem
         >>> features = torch.eye(4).repeat_interleave(10, 0) + 0.2 * torch.randn(40, 4)
-        >>> data = unem.FeatureSet(features, torch.arange(4).repeat_interleave(10))
-        >>> few = unem.FamilyConfig.fixed(2, 10, steps=5, layers=3, tasks=(8,), batch=(4,))
-        >>> method = unem.create("unem-plus", schedule=unem.train_family(data, shots=2, config=few))
-        >>> stream = unem.Stream(method, features[::5], torch.arange(8) // 2)
+        >>> stream = Stream(unem.create_method("unem-plus"), features[::5], torch.arange(8) // 2)
         >>> [stream.predict(batch).labels.shape[0] for batch in (features[1:4], features[12:13])]
         [3, 1]
-        >>> round(stream.seen, 1)
+        >>> round(stream.carried, 1)
         1.2
     """
 
     def __init__(
         self,
-        method: FamilyMethod,
+        method: LayeredMethod,
         support: Any,
         support_labels: Any,
         *,
@@ -46,25 +43,26 @@ class Stream:
         text: Any = None,
         memory: float = 1.0,
     ) -> None:
-        if not isinstance(method, FamilyMethod) or not method.family.law.support:
-            raise InputError(f"method: expected unem-plus or unem-joint, got {getattr(method, 'name', method)!r}")
+        if not getattr(getattr(method, "law", None), "carries", False):
+            name = getattr(method, "name", method)
+            raise InputError(f"method: expected unem-plus or unem-joint, whose law carries queries on, got {name!r}")
         if not 0 <= memory <= 1:
             raise InputError(f"memory: expected a number from 0 to 1, got {memory!r}")
         self.method, self.memory = method, memory
-        self._of = {"num_classes": num_classes, "text": text}
+        self._task: dict[str, Any] = {"num_classes": num_classes, "text": text}
         self._support = support, support_labels
-        self._before: Remembered | None = None
+        self._state: Remembered | None = None
 
     @property
-    def seen(self) -> float:
-        """Queries that are remembered, by weight."""
-        return 0.0 if self._before is None else float(self._before.carried.mass.sum())
+    def carried(self) -> float:
+        """Queries that are carried on, by weight."""
+        return 0.0 if self._state is None else float(self._state.carried.mass.sum())
 
     def predict(self, query: Any) -> Prediction:
         """Classify the next batch, ``[query, feature]``, jointly."""
-        task = Task(*self._support, query, **self._of)
+        task = Task(*self._support, query, **self._task)
         if not task.single:
             raise InputError(f"query: a stream is one task, expected [query, feature], got shape {task.query.shape}")
-        prediction, left = self.method.predict_after(task, self._before)
-        self._before = left.plus(self._before, self.memory) if self.memory else None
+        prediction, left = self.method.predict_after(task, self._state)
+        self._state = left.plus(self._state, self.memory) if self.memory else None
         return prediction

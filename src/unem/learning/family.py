@@ -74,6 +74,11 @@ class ScheduleFamily:
     FORMAT: ClassVar[str] = "unem-family/1"
     """Of the files."""
 
+    def __repr__(self) -> str:
+        """Its name, where it has one, rather than hundreds of numbers; :meth:`to_dict` has these."""
+        name = f"{self.provenance['preset']!r}, " if "preset" in self.provenance else ""
+        return f"ScheduleFamily({name}layers={self.layers}, law={self.law.name})"
+
     @property
     def coordinates(self) -> int:
         return len(next(iter(self.values.values())))

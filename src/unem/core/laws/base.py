@@ -125,6 +125,11 @@ class Law(ABC):
         return False
 
     @property
+    def carries(self) -> bool:
+        """Whether queries of one batch can be carried to the next, by ``carried(task, assignments, weight)``."""
+        return False
+
+    @property
     def tasks_are_independent(self) -> bool:
         """Whether a task's result depends on that task alone, so that a batch may be cut anywhere."""
         return True

@@ -124,6 +124,11 @@ class Directions(Law):
     def _seen(self, name: str, task: Task) -> Seen:
         return VIEWS[name](task) if self.support else alone(name, task)
 
+    @property
+    def carries(self) -> bool:
+        """With support alone: without it the views change from batch to batch."""
+        return self.support
+
     def carried(self, task: Task, assignments: Float[Tensor, "task query class"], weight: float = 1.0) -> Carried:
         """What the queries of a batch leave to the next: their mass and sums in each class, which add up.
 

@@ -44,14 +44,14 @@ class ImageFeatures:
         features: one row for each.
         failures: the others, and why.
         seconds: what it took.
-        found: how many rows came from the cache.
+        cached: how many rows came from the cache.
     """
 
     images: ImageList
     features: Float[Tensor, "image feature"]
     failures: tuple[Failure, ...] = ()
     seconds: float = 0.0
-    found: int = 0
+    cached: int = 0
 
     def __len__(self) -> int:
         return len(self.images)
@@ -77,44 +77,43 @@ def image_features(
         >>> folder, cache = tempfile.mkdtemp(), tempfile.mkdtemp()
         >>> Image.new("RGB", (40, 30), "red").save(f"{folder}/1.png")
         >>> backbone = create("efficientnet-lite0")
-        >>> image_features(ImageList.from_folder(folder), backbone, cache=cache).found
+        >>> image_features(ImageList.from_folder(folder), backbone, cache=cache).cached
         0
         >>> Image.new("RGB", (40, 30), "blue").save(f"{folder}/0.png")
-        >>> made = image_features(ImageList.from_folder(folder), backbone, cache=cache)
-        >>> made.found, made.images.paths, made.features.shape
+        >>> both = image_features(ImageList.from_folder(folder), backbone, cache=cache)
+        >>> both.cached, both.images.paths, both.features.shape
         (1, ('0.png', '1.png'), torch.Size([2, 1280]))
     """
     start = time.monotonic()
     if len(images) == 0:
         raise InputError("images: expected at least one, the list is empty")
     if cache is None:
-        made = extract(images, backbone, progress=progress)
-        return ImageFeatures(made.read, made.features, made.failures, time.monotonic() - start)
-    kept = FeatureCache(cache, backbone)
-    keys = kept.keys(images)
-    have = kept.has(keys)
-    missing = np.flatnonzero(~have)
+        extracted = extract(images, backbone, progress=progress)
+        return ImageFeatures(extracted.read, extracted.features, extracted.failures, time.monotonic() - start)
+    store = FeatureCache(cache, backbone)
+    keys = store.keys(images)
+    cached = store.has(keys)
+    missing = np.flatnonzero(~cached)
     failures: tuple[Failure, ...] = ()
     if len(missing):
         part = images.rows(missing)
-        made = extract(part, backbone, work_dir=kept.parts, progress=_shifted(progress, int(have.sum())))
-        failures = made.failures
-        kept.add(keys[missing[made.rows]], made.features)
-        have[missing[made.rows]] = True
+        extracted = extract(part, backbone, work_dir=store.parts, progress=_shifted(progress, int(cached.sum())))
+        failures = extracted.failures
+        store.add(keys[missing[extracted.rows]], extracted.features)
+        cached[missing[extracted.rows]] = True
     elif progress is not None:
         progress(Progress(len(images), len(images), len(images), 0, 0.0))
-    rows = np.flatnonzero(have)
-    features = kept.get(keys[rows], backbone.dim)
-    return ImageFeatures(
-        images.rows(rows), features, failures, time.monotonic() - start, found=len(images) - len(missing)
-    )
+    rows = np.flatnonzero(cached)
+    features = store.get(keys[rows], backbone.dim)
+    seconds = time.monotonic() - start
+    return ImageFeatures(images.rows(rows), features, failures, seconds, cached=len(images) - len(missing))
 
 
-def _shifted(progress: Callable[[Progress], None] | None, found: int) -> Callable[[Progress], None] | None:
+def _shifted(progress: Callable[[Progress], None] | None, cached: int) -> Callable[[Progress], None] | None:
     """Progress of what is missing as that of the whole."""
     if progress is None:
         return None
-    return lambda p: progress(Progress(p.done + found, p.total + found, p.found + found, p.failed, p.seconds))
+    return lambda p: progress(Progress(p.done + cached, p.total + cached, p.found + cached, p.failed, p.seconds))
 
 
 class FeatureCache:
