@@ -38,11 +38,12 @@ def export_command(
     A program takes support, support_classes (0 and 1, [sample, class]) and query, of any size, and gives the
     probabilities of the queries. The Dirichlet law takes a minute to record.
     """
-    from unem.inference.export import export_onnx, export_torch, load_any, save_pretrained
+    from unem.inference import export_onnx, export_torch, save_pretrained
+    from unem.presets import load_schedule
 
     if format not in SUFFIXES:
         raise InputError(f"--format: expected one of {', '.join(SUFFIXES)}, got {format!r}")
-    learned, target = load_any(schedule), output or Path(f"unem{SUFFIXES[format]}")
+    learned, target = load_schedule(schedule), output or Path(f"unem{SUFFIXES[format]}")
     if format == "folder":
         save_pretrained(learned, target)
     elif format == "onnx":

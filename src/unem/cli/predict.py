@@ -98,7 +98,7 @@ class OutputOptions(OptionGroup):
     doubtful_below: Annotated[float, typer.Option(help="A label less probable than this is doubtful.")] = 0.8
 
     def check(self) -> None:
-        from unem.inference.result import writer_for
+        from unem.inference import writer_for
 
         if self.output != "-":
             writer_for(self.output)
@@ -289,7 +289,7 @@ def _print_summary(labelling: Labelling, outputs: OutputOptions) -> None:
     answer, took = labelling.answer, sum(labelling.seconds.values())
     doubtful = f"{labelling.doubtful(below)} doubtful (below {100 * below:.0f} %)"
     say(f"{len(labelling)} images, {doubtful}{without}, in {took:.1f} s", screen)
-    changed = int((answer.labels != answer.alone).sum())
+    changed = int((answer.labels != answer.independent).sum())
     how = "nearest mean (simpleshot)" if labelling.support is not None else "nearest text"
     say(f"{answer.method}: {answer.reason}", screen)
     say(f"{changed} labels differ from the {how}'s, which looks at each image alone", screen)

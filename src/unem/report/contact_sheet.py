@@ -12,7 +12,7 @@ from typing import Any
 from unem._io import write_aside
 from unem._version import __version__
 from unem.errors import InputError
-from unem.inference.result import DOUBTFUL, Labelling, readable
+from unem.inference import DOUBTFUL, Labelling, readable
 from unem.methods import method_info
 from unem.report.style import COLOURS
 from unem.report.templates import template
@@ -76,7 +76,7 @@ def render(
         absent=[name for name in labelling.class_names if not counts[name]],
         doubtful=labelling.doubtful(below),
         doubtful_shown=sum(t["doubtful"] for t in tiles),
-        strangers=counts.get("none of these") if labelling.answer.strangeness is not None else None,
+        strangers=counts.get(labelling.none_name) if labelling.answer.novelty is not None else None,
         strangers_shown=sum(t["strange"] for t in tiles),
         below=f"{100 * below:.0f}",
         failures=[{"path": readable(f.path), "reason": f.reason} for f in labelling.failures[:SHOWN_FAILURES]],
