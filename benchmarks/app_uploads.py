@@ -1,9 +1,9 @@
-"""What becomes of uploads that are far too large: 2 GB sent to ``unem app`` past the page's own check, and what is left of them.
+"""What becomes of uploads that are far too large: 2 GB sent to ``unem app`` past the page's own check.
 
     python benchmarks/app_uploads.py
 
-Starts the page with its usual limits, sends 2 GB with and without saying so, a zip bomb of 1 GB and a visitor who hangs up halfway, and
-prints the answers, the server's largest memory and the files in its temporary folder.
+Starts the page with its usual limits, sends 2 GB with and without saying so, a zip bomb of 1 GB and a visitor who
+hangs up halfway, and prints the answers, the server's largest memory and the files in its temporary folder.
 """
 
 from __future__ import annotations
@@ -111,7 +111,10 @@ def bomb() -> bytes:
 
 def hang_up(place: tuple[str, int], token: str) -> None:
     with socket.create_connection(place) as connection:
-        head = f"POST /unem/files/support HTTP/1.1\r\nHost: {place[0]}\r\nX-Unem-Session: {token}\r\nX-Unem-Name: half.zip\r\nContent-Length: 100000000\r\n\r\n"
+        head = (
+            f"POST /unem/files/support HTTP/1.1\r\nHost: {place[0]}\r\nX-Unem-Session: {token}\r\n"
+            "X-Unem-Name: half.zip\r\nContent-Length: 100000000\r\n\r\n"
+        )
         connection.sendall(head.encode() + PIECE * 50)
 
 

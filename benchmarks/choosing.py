@@ -2,9 +2,10 @@
 
     python benchmarks/choosing.py DIR [--tasks 200] [--only dtd,cars] [-o results.json]
 
-DIR holds the feature files. For each of them 1 and 5 shots, 5 classes and all classes present, 75 queries, support and query disjoint; the
-number of classes present is never told. Every shipped schedule classifies the same tasks, so that differences are paired. The *oracle* is
-the shipped schedule with the best mean accuracy in a setting, known only afterwards.
+DIR holds the feature files. For each of them 1 and 5 shots, 5 classes and all classes present, 75 queries, support and
+query disjoint; the number of classes present is never told. Every shipped schedule classifies the same tasks, so that
+differences are paired. The *oracle* is the shipped schedule with the best mean accuracy in a setting, known only
+afterwards.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from torch import Tensor
 
 import unem
 from unem.data import TaskSource
-from unem.evaluation.metrics import interval95
+from unem.evaluation import interval95
 from unem.inference.auto import Choice, choose, rescaled
 from unem.methods import Method
 
@@ -64,7 +65,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "similarities": ("unem-dirichlet",),
     "image+text": ("unem-joint", "unem-plus", "unem-dirichlet"),
 }
-"""Methods whose shipped schedules are rivals; of the published ones those learned for each layer, as the rest are ablations of them."""
+"""Methods whose shipped schedules are rivals; of the published ones those learned for each layer."""
 FEW = {"features": 200, "similarities": 20, "image+text": 20}
 """Tasks where there are 1000 classes."""
 
@@ -145,7 +146,8 @@ def _row(source: TaskSource, file: str, kind: str, protocol: unem.Protocol, task
         add("inductive", inductive.predict(_as(inductive.inputs, task)))
         kinds = [choose(task[i], inputs=kind) for i in range(len(task))]  # type: ignore[arg-type]  # a user has one task
         for choice in kinds:
-            times[choice.preset] = times.get(choice.preset, 0) + 1
+            preset = str(choice.preset)
+            times[preset] = times.get(preset, 0) + 1
         add("chosen", _joined(kinds, task))
         if kind == "features":
             add("chosen gaussian", _joined([choose(task[i], method="unem-gaussian") for i in range(len(task))], task))
@@ -156,7 +158,7 @@ def _row(source: TaskSource, file: str, kind: str, protocol: unem.Protocol, task
 
 
 def _joined(choices: list[Choice], task: unem.Task) -> unem.Prediction:
-    return unem.Prediction(torch.cat([c.create().predict(task[i]).probabilities for i, c in enumerate(choices)]))
+    return unem.Prediction(torch.cat([c.method.predict(task[i]).probabilities for i, c in enumerate(choices)]))
 
 
 def _rivals(kind: str, shots: int) -> dict[str, Method]:
@@ -187,9 +189,8 @@ def main() -> None:
     arguments = parser.parse_args()
     words = [w for w in arguments.only.split(",") if w]
     for kind in arguments.kinds.split(","):
-        print(
-            f"{kind}\n| features | shots | K_eff | chosen | oracle | lost, paired | inductive | unem-gaussian chosen |\n|---|---|---|---|---|---|---|---|"
-        )
+        columns = "features", "shots", "K_eff", "chosen", "oracle", "lost, paired", "inductive", "unem-gaussian chosen"
+        print(f"{kind}\n| {' | '.join(columns)} |\n|{len(columns) * '---|'}")
         for pool in POOLS:
             if words and not any(w in pool.file for w in words):
                 continue
@@ -205,8 +206,9 @@ def main() -> None:
 def _show(v: Mapping[str, Any]) -> None:
     oracle = f"{v['oracle']:.1f} ({v['oracle_preset']})"
     print(
-        f"| {v['features']} (K = {v['classes']}) | {v['shots']} | {v['effective_classes']} | {v['chosen']:.1f} ± {v['interval']:.1f} "
-        f"| {oracle} | {v['lost']:+.1f} ± {v['lost_interval']:.1f} | {v['inductive']:.1f} | {v['gaussian'] or '—'} |",
+        f"| {v['features']} (K = {v['classes']}) | {v['shots']} | {v['effective_classes']} "
+        f"| {v['chosen']:.1f} ± {v['interval']:.1f} | {oracle} "
+        f"| {v['lost']:+.1f} ± {v['lost_interval']:.1f} | {v['inductive']:.1f} | {v['gaussian'] or '—'} |",
         flush=True,
     )
 

@@ -4,8 +4,9 @@ Everything is explicit: one-hot support sums, class means, squared distances and
 ``[query, class, feature]``, majorise-minimise iterations for the Dirichlet law, and plain autograd through all of it.
 Nothing is clever here, on purpose.
 
-The broadcast distances of the Gaussian law are memory traffic above all, and how fast a machine hands out fresh pages decides
-their time. ``torch.cdist`` computes the same numbers many times faster, so the Gaussian law is also measured against that.
+The broadcast distances of the Gaussian law are memory traffic above all, and how fast a machine hands out fresh pages
+decides their time. ``torch.cdist`` computes the same numbers many times faster, so the Gaussian law is also measured
+against that.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Extraction from files to features against the bare forward pass of the model on the same preprocessed batches, in one run.
+"""Extraction from files to features against the bare forward pass on the same preprocessed batches, in one run.
 
     python benchmarks/extraction.py IMAGES [--backbone efficientnet-lite0] [--images 512] [--rounds 3] [--device cpu]
 
-Both have the same model in the same settings and all cores. The two alternate, and the ratio is that of the medians, so that what
-else the machine does meets both. Times are also given in seconds of processor time, which others on the machine do not change.
+Both have the same model in the same settings and all cores. The two alternate, and the ratio is that of the medians, so
+that what else the machine does meets both. Times are also given in seconds of processor time, which others on the
+machine do not change.
 """
 
 from __future__ import annotations

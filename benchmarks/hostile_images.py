@@ -2,10 +2,11 @@
 
     python benchmarks/hostile_images.py [--files 10000] [--folder DIR] [--backbone efficientnet-lite0]
 
-Files are made from small pictures of every format by a seed: bytes changed, cut short, doubled, swapped between formats; web pages,
-archives, programs and random bytes with the names of photographs; headers that promise billions of pixels; pipes, dead links and
-empty files; and whole images in every mode. Without ``--backbone`` the features are means of colours, so that decoding is what is
-tried; the count of files that were read and of those that were reported must be the count of files.
+Files are made from small pictures of every format by a seed: bytes changed, cut short, doubled, swapped between
+formats; web pages, archives, programs and random bytes with the names of photographs; headers that promise billions of
+pixels; pipes, dead links and empty files; and whole images in every mode. Without ``--backbone`` the features are means
+of colours, so that decoding is what is tried; the count of files that were read and of those that were reported must be
+the count of files.
 """
 
 from __future__ import annotations

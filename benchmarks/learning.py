@@ -1,9 +1,10 @@
-"""UNEM's learning against a grid search of λ, and of λ and T: accuracy on test tasks, and what finding the numbers took.
+"""UNEM's learning against a grid search of λ, and of λ and T: accuracy on test tasks, and what finding them took.
 
     python benchmarks/learning.py FEATURES --shots 5 [--support-split train] [--device cuda]
 
-All on one set of validation tasks and one set of test tasks. Grids are geometric; a point costs one pass over the validation tasks,
-an epoch of learning one pass forward and backward over its training tasks and one forward over those that choose the epoch.
+All on one set of validation tasks and one set of test tasks. Grids are geometric; a point costs one pass over the
+validation tasks, an epoch of learning one pass forward and backward over its training tasks and one forward over those
+that choose the epoch.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import itertools
 import time
 
 import unem
-from unem.core.laws import by_name
-from unem.evaluation import Evaluation
-from unem.evaluation.metrics import interval95
+from unem.core import Law, law_by_name
+from unem.evaluation import Evaluation, interval95
+from unem.learning import TrainingConfig
+from unem.learning.epochs import initial_schedule
 from unem.methods import Method
 
 BALANCES = {
@@ -38,7 +40,7 @@ def main() -> None:
             method, test[0], protocol, query=test[1], tasks=arguments.tasks, seed=7, device=arguments.device
         )
 
-    scale = _start_scale(law, validation[0])
+    scale = _start_scale(law_by_name(law), validation[0])
     found: list[tuple[str, Evaluation, int, float]] = []
     for title, points in _grids(law, scale).items():
         tuned = unem.tune(
@@ -57,10 +59,10 @@ def main() -> None:
         "learned, shared by the layers": {"adaptive": False},
         "learned, layer by layer (UNEM)": {},
     }.items():
-        config = unem.TrainingConfig.default(law, **changes)
+        config = TrainingConfig.default(law_by_name(law), **changes)
         began = time.perf_counter()
         schedule = unem.train(
-            validation[0], by_name(law), protocol, config, query=validation[1], device=arguments.device
+            validation[0], law_by_name(law), protocol, config, query=validation[1], device=arguments.device
         )
         seconds = time.perf_counter() - began
         runs = config.epochs * (config.tasks + config.validation_tasks)
@@ -80,12 +82,9 @@ def _grids(law: str, scale: float) -> dict[str, list[dict[str, float]]]:
     }
 
 
-def _start_scale(law: str, features: unem.FeatureSet) -> float:
+def _start_scale(law: Law, features: unem.FeatureSet) -> float:
     """What learning starts from too: the spread within classes for Gaussians, 30 for similarities."""
-    from unem.learning.trainer import initial_schedule
-
-    config = unem.TrainingConfig.default(law)
-    return initial_schedule(by_name(law), features, unem.Protocol(), config).feature_scale
+    return initial_schedule(law, features, unem.Protocol(), TrainingConfig.default(law)).feature_scale
 
 
 def pools(features: unem.FeatureSet, support: str | None, query: str) -> tuple[unem.FeatureSet, unem.FeatureSet | None]:

@@ -1,12 +1,12 @@
-"""What UNEM+ and UNEM-joint reach, what each ingredient is worth, and how far a schedule travels.
+"""What UNEM+ and UNEM-joint reach, what each ingredient is worth, and how well a schedule generalises.
 
-    python benchmarks/plus.py accuracy DIR [--only tiny-5,dtd] [--seeds 5]     # learned for five classes, five training seeds
-    python benchmarks/plus.py ablation DIR [--only tiny-5,dtd,ucf101]          # each ingredient removed from the full method, paired
-    python benchmarks/plus.py transfer DIR                                     # learned on A, tested on B, K_eff not told
-    python benchmarks/plus.py supports DIR                                     # unbalanced supports
-    python benchmarks/plus.py streams DIR                                      # batches one after another
-    python benchmarks/plus.py cost DIR                                         # time, against unem-gaussian
-    python benchmarks/plus.py ship DIR                                         # the schedules that come with the library
+    python benchmarks/plus.py accuracy DIR [--only tiny-5,dtd] [--seeds 5] # learned for five classes, five seeds
+    python benchmarks/plus.py ablation DIR [--only tiny-5,dtd,ucf101]      # each ingredient removed, paired
+    python benchmarks/plus.py transfer DIR                                 # learned on A, tested on B, K_eff not told
+    python benchmarks/plus.py supports DIR                                 # unbalanced supports
+    python benchmarks/plus.py streams DIR                                  # batches one after another
+    python benchmarks/plus.py cost DIR                                     # time, against unem-gaussian
+    python benchmarks/plus.py ship DIR                                     # the schedules that come with the library
 
 DIR holds the feature files. Realistic protocol: K_eff = 5, |Q| = 75, support and query disjoint.
 """
@@ -20,14 +20,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from unem.learning.family_training import FAMILIES
 
 import unem
+from unem.core import Directions
 from unem.data import TaskSource
-from unem.evaluation import Evaluation
-from unem.evaluation.metrics import interval95
-from unem.learning import FamilyConfig
-from unem.methods import Method
+from unem.evaluation import Evaluation, interval95
+from unem.learning import FamilyConfig, ScheduleFamily, TrainingConfig
+from unem.methods import Method, method_for, method_info
 
 PRESETS = Path(__file__).parents[1] / "src" / "unem" / "presets" / "families"
 
@@ -75,29 +74,39 @@ SETTINGS = {
 
 
 def learned(
-    name: str, arguments: argparse.Namespace, law: unem.Directions | None = None, **more: object
-) -> unem.ScheduleFamily:
+    name: str,
+    arguments: argparse.Namespace,
+    law: Directions | None = None,
+    config: FamilyConfig | None = None,
+    **more: object,
+) -> ScheduleFamily:
     setting = SETTINGS[name]
     support, query = setting.pools(arguments.directory, "val")
-    return unem.train_family(
-        support,
-        law or FAMILIES[setting.method],
-        shots=setting.shots,
-        query=query,
-        query_classes=setting.query_classes(arguments.directory, "val"),
-        **more,
-    )
+    classes = setting.query_classes(arguments.directory, "val")
+    config = replace(config or FamilyConfig(), shots=(setting.shots,), query_classes=classes)
+    return unem.train(support, law or _law(setting.method), config=config, query=query, **more)
+
+
+def _law(method: str) -> Directions:
+    law = method_info(method).law
+    assert isinstance(law, Directions)
+    return law
+
+
+def _with(family: ScheduleFamily, **settings: object) -> Method:
+    """The method that a family was learned for."""
+    return unem.create_method(method_for(family).name, schedule=family, **settings)
 
 
 def evaluated(
-    name: str, family: unem.ScheduleFamily, arguments: argparse.Namespace, tasks: int | None = None, **protocol: object
+    name: str, family: ScheduleFamily, arguments: argparse.Namespace, tasks: int | None = None, **protocol: object
 ) -> Evaluation:
     setting = SETTINGS[name]
     support, query = setting.pools(arguments.directory, "test")
     kind = unem.Protocol(
         shots=setting.shots, query_classes=setting.query_classes(arguments.directory, "test"), **protocol
     )
-    method = unem.create_method(family.method, schedule=family)
+    method = _with(family)
     return unem.evaluate(method, support, kind, query=query, tasks=tasks or arguments.tasks, seed=7)
 
 
@@ -114,7 +123,8 @@ def accuracy(arguments: argparse.Namespace) -> Iterator[str]:
         each = torch.tensor(values)
         spread = f"{each.mean():.2f} ± {each.std() if len(each) > 1 else 0:.2f}"
         listed = ", ".join(f"{v:.1f}" for v in values)
-        yield f"| {name} | `{SETTINGS[name].method}` | {listed} | {spread} | {width:.1f} | {seconds / len(values):.0f} |"
+        took = f"{seconds / len(values):.0f}"
+        yield f"| {name} | `{SETTINGS[name].method}` | {listed} | {spread} | {width:.1f} | {took} |"
 
 
 REMOVED: dict[str, dict[str, object]] = {
@@ -137,9 +147,9 @@ def ablation(arguments: argparse.Namespace) -> Iterator[str]:
     for what, change in REMOVED.items():
         cells = []
         for name in names:
-            law = replace(FAMILIES[SETTINGS[name].method], **{k: v for k, v in change.items() if k != "loss"})
+            law = replace(_law(SETTINGS[name].method), **{k: v for k, v in change.items() if k != "loss"})
             other = replace(config, loss=change.get("loss", "gce"))
-            without = evaluated(name, learned(name, arguments, law, config=other), arguments)
+            without = evaluated(name, learned(name, arguments, law, other), arguments)
             difference = without.per_task - full[name].per_task
             cells.append(f"{difference.mean():+.1f} ± {interval95(difference):.1f}")
         yield f"| {what} | " + " | ".join(cells) + " |"
@@ -153,7 +163,7 @@ def transfer(arguments: argparse.Namespace) -> Iterator[str]:
         ]
         if method == "unem-plus":
             names += [n for n in ("pets",) if not arguments.only]
-        law = FAMILIES[method]
+        law = _law(method)
         yield f"\n`{method}`: learned on the row, tested on the column\n"
         yield "| | " + " | ".join(names) + " |"
         yield "|---|" + "---|" * len(names)
@@ -173,7 +183,7 @@ def supports(arguments: argparse.Namespace) -> Iterator[str]:
     for name in arguments.only or ["tiny-5", "dtd"]:
         family = learned(name, arguments)
         for method in (
-            unem.create_method(family.method, schedule=family),
+            _with(family),
             unem.create_method("prototypes"),
             unem.create_method("simpleshot"),
         ):
@@ -211,7 +221,7 @@ def streams(arguments: argparse.Namespace) -> Iterator[str]:
     for name in arguments.only or ["tiny-5"]:
         setting, family = SETTINGS[name], learned(name, arguments)
         support, query = setting.pools(arguments.directory, "test")
-        method = unem.create_method(family.method, schedule=family)
+        method = _with(family)
         for size in (10, 30):
             source = TaskSource(unem.Protocol(shots=setting.shots, queries=10 * size), support, query, seed=7)
             task, labels = source.batch(0, arguments.tasks)
@@ -232,7 +242,7 @@ def cost(arguments: argparse.Namespace) -> Iterator[str]:
     setting = SETTINGS["tiny-5"]
     images, _ = setting.pools(arguments.directory, "val")
     began = time.perf_counter()
-    schedule = unem.train(images, unem.Gaussian(), unem.Protocol(), unem.TrainingConfig.default("gaussian"))
+    schedule = unem.train(images, unem.Gaussian(), unem.Protocol(), TrainingConfig.default(unem.Gaussian()))
     gaussian_seconds = time.perf_counter() - began
     fixed = learned("tiny-5", arguments, config=FamilyConfig.fixed(5))
     anything = learned("tiny-5", arguments)
@@ -278,12 +288,11 @@ def ship(arguments: argparse.Namespace) -> Iterator[str]:
             continue
         pools = [SETTINGS[n].pools(arguments.directory, "val") for n in names]
         began = time.perf_counter()
-        family = unem.train_family(
+        family = unem.train(
             [p[0] for p in pools],
-            FAMILIES[method],
-            shots=(1, 4, 12),
+            _law(method),
             query=[p[1] or p[0] for p in pools],
-            config=replace(config, **changes),
+            config=replace(config, shots=(1, 4, 12), **changes),
         )
         target = PRESETS / f"{preset.replace('/', '--')}.json"
         family.save(target)

@@ -2,9 +2,10 @@
 
     python benchmarks/predict.py IMAGES [--draws 20] [--shots 5] [--present 4] [--features DIR] [-o results.json]
 
-IMAGES has one folder per class. Its files are copied into one flat folder under random names; the truth is kept apart, and only the labels of the
-support are given back. Then, for every draw of a support: all other images as queries, and those of a few classes alone. Every method sees the
-same draws, so that differences are paired. DIR, if given, holds feature files, on which ``"auto"`` is compared with what it chooses between.
+IMAGES has one folder per class. Its files are copied into one flat folder under random names; the truth is kept apart,
+and only the labels of the support are given back. Then, for every draw of a support: all other images as queries, and
+those of a few classes alone. Every method sees the same draws, so that differences are paired. DIR, if given, holds
+feature files, on which ``"auto"`` is compared with what it chooses between.
 """
 
 from __future__ import annotations
@@ -102,7 +103,8 @@ def timed(folder: Path, truth: dict[str, int], names: list[str], backbone: Any, 
         found = label_images(few, many, backbone, cache=folder / "cache")
         seconds[name] = round(time.monotonic() - start, 2)
     print(
-        f"{len(few)} + {len(many)} images to labels: {seconds['first']} s, again {seconds['again']} s ({found.answer.method})"
+        f"{len(few)} + {len(many)} images to labels: {seconds['first']} s, again {seconds['again']} s "
+        f"({found.answer.method})"
     )
     start = time.monotonic()
     contact_sheet.write(found, folder / "sheet.html")
@@ -154,7 +156,8 @@ def compared(title: str, draws: list[Draw], names: list[str]) -> list[dict[str, 
         rows.append(row)
         difference = "" if gain is None else f"{row['gain']:+.1f} ± {row['gain_interval']:.1f}"
         print(
-            f"{method:14} {row['schedule'] or '':45} {row['accuracy']:.1f} ± {row['interval']:.1f}  {difference:13} {row['seconds']:.2f} s  "
+            f"{method:14} {row['schedule'] or '':45} {row['accuracy']:.1f} ± {row['interval']:.1f}  {difference:13} "
+            f"{row['seconds']:.2f} s  "
             f"sure of {row['sure']:.0f} %: right {row['right_if_sure']:.1f} %, else {row['right_if_not']:.1f} %",
             flush=True,
         )
@@ -197,7 +200,8 @@ def strangers(features: Tensor, labels: Any, names: list[str], shots: int, draws
                 unmixed.append(100 * marked.mean())
     row = {"found": float(np.mean(found)), "false": float(np.mean(alarms)), "false_without": float(np.mean(unmixed))}
     print(
-        f"\nnone of these, 5 % asked for: {row['found']:.0f} % of the strangers marked, {row['false']:.1f} % of the others, "
+        f"\nnone of these, 5 % asked for: {row['found']:.0f} % of the strangers marked, "
+        f"{row['false']:.1f} % of the others, "
         f"{row['false_without']:.1f} % where there are no strangers"
     )
     return row

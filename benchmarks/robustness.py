@@ -1,9 +1,9 @@
 """Which methods break when the number of classes in the query, or of queries, is not what they were tuned for.
 
-    python benchmarks/robustness.py FEATURES --methods '*,!alpha-am' --shots 5 [--support-split train] [--device cuda] -o grid.md
+    python benchmarks/robustness.py FEATURES --methods '*,!alpha-am' --shots 5 [--support-split train] -o grid.md
 
-Each method is tuned (or learned) once, on validation tasks with five effective classes and 75 queries, and then meets every cell of the
-grid on the same tasks. A cell that the images are too few for is left empty.
+Each method is tuned (or learned) once, on validation tasks with five effective classes and 75 queries, and then meets
+every cell of the grid on the same tasks. A cell that the images are too few for is left empty.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ from pathlib import Path
 
 import unem
 from learning import pools
-from unem.evaluation import Validation
-from unem.evaluation import Evaluation
-from unem.evaluation.metrics import interval95
+from unem.evaluation import Evaluation, Validation, interval95
 from unem.methods import Method
 
 EFFECTIVE = (1, 2, 5, 10, 20, "all")

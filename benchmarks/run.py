@@ -3,8 +3,8 @@
     make bench
     make bench ARGS="--device cuda --only 'dirichlet*'"
 
-What is timed, and how the floor is counted, is said in ``unem.benchmark``. Rows are printed as they come, and the CSV is
-written anew after each, so that an interrupted run leaves what it has measured.
+What is timed, and how the floor is counted, is said in ``unem.benchmark``. Rows are printed as they come, and the CSV
+is written anew after each, so that an interrupted run leaves what it has measured.
 """
 
 from __future__ import annotations
@@ -156,7 +156,8 @@ def line(row: Row) -> str:
     """One row as text, in the columns of the heading."""
     if row["kind"] == "growth":
         return f"{row['law']:12s} time ~ {row['variable']}^{row['exponent']:.2f}    ({row['note']})"
-    text = f"{row['name']:28s} {row['mode']:8s} {row['tasks']:6d} {_number(row['ms_per_task'])} {_number(row['mb_per_task'], 8)}"
+    text = f"{row['name']:28s} {row['mode']:8s} {row['tasks']:6d} "
+    text += f"{_number(row['ms_per_task'])} {_number(row['mb_per_task'], 8)}"
     if row["kind"] == "pipeline":
         return f"{text} {row['tasks_per_s']:10,.0f} tasks/s   {row['note']}"
     text += f" {_number(row['distance'], 8)} {row['bound']:10s}"

@@ -2,8 +2,9 @@
 
     python benchmarks/sweeps.py --cells 200 --workers 1,2 --engines local,ray
 
-Cells are made as small as they can be (prototypes on one task). What a worker spends in a job is in its row; the rest of its time is
-overhead, taken from the same run, so that a machine that does other work too does not spoil the comparison.
+Cells are made as small as they can be (prototypes on one task). What a worker spends in a job is in its row; the rest
+of its time is overhead, taken from the same run, so that a machine that does other work too does not spoil the
+comparison.
 """
 
 from __future__ import annotations
@@ -71,9 +72,10 @@ def measure(kind: str, workers: int, folder: Path, cells) -> None:
         working = sum(store.get(cell.name)["run"]["seconds"] for cell in cells)
     assert done.computed == len(cells)
     print(
-        f"{kind}, {workers} workers: {len(cells) / seconds:.1f} cells/s; a cell: {1000 * working / len(cells):.1f} ms of work, "
-        f"{1000 * (seconds * workers - working) / len(cells):.1f} ms of waiting, {1000 * spent / len(cells):.1f} ms of processor time of "
-        f"the driver (ready after {ready:.1f} s)"
+        f"{kind}, {workers} workers: {len(cells) / seconds:.1f} cells/s; "
+        f"a cell: {1000 * working / len(cells):.1f} ms of work, "
+        f"{1000 * (seconds * workers - working) / len(cells):.1f} ms of waiting, "
+        f"{1000 * spent / len(cells):.1f} ms of processor time of the driver (ready after {ready:.1f} s)"
     )
 
 

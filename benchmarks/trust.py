@@ -1,10 +1,12 @@
-"""Can the probabilities, the sets and the "none of these" of a calibrated method be trusted? One row per feature set and method.
+"""Can probabilities, sets and "none of these" of a calibrated method be trusted? A row for each feature set and method.
 
-    python benchmarks/trust.py FEATURES … [--methods unem-plus,unem-gaussian] [--shots 4] [--support-split train] [--cache FOLDER] [-o table.md]
+    python benchmarks/trust.py FEATURES … [--methods unem-plus,unem-gaussian] [--shots 4] [--support-split train]
+        [--cache FOLDER] [-o table.md]
 
-A method is learned (or tuned) and calibrated on tasks whose queries are of the split 'val', and met with those of 'test'. "Same pool" is calibrated
-on other tasks of 'test' instead: then tasks are exchangeable, and what is left is chance. For "none of these" every other class is kept
-out of the support, and a third of the queries, from two of those classes, are strangers. Sets are those of 90 %. All in percent but τ and the sizes;
+A method is learned (or tuned) and calibrated on tasks whose queries are of the split 'val', and met with those of
+'test'. "Same pool" is calibrated on other tasks of 'test' instead: then tasks are exchangeable, and what is left is
+chance. For "none of these" every other class is kept out of the support, and a third of the queries, from two of those
+classes, are strangers. Sets are those of 90 %. All in percent but τ and the sizes;
 accuracy is the same before and after (checked).
 """
 
@@ -15,18 +17,19 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from unem.learning.family_training import default_method
 
 import unem
 from learning import pools
 from unem.data import TaskSource
-from unem.evaluation import Calibrated, Calibration, Validation, assess
+from unem.evaluation import Assessment, Calibrated, Calibration, Validation, assess
+from unem.inference.auto import automatic_method
 from unem.methods import Method
 
 SEED, ALARMS, STRANGER_TASKS = 7, 0.05, 300
 COLUMNS = (
-    "features", "method", "τ", "accuracy", "ECE", "coverage", "… if empty sets may be", "size", "coverage, worst tenth of tasks",
-    "same pool: ECE", "coverage", "… if empty sets may be", "size", "strangers: AUROC", "of the plain distance", "false alarms at 5 %",
+    "features", "method", "τ", "accuracy", "ECE", "coverage", "… if empty sets may be", "size",
+    "coverage, worst tenth of tasks", "same pool: ECE", "coverage", "… if empty sets may be", "size",
+    "strangers: AUROC", "of the plain distance", "false alarms at 5 %",
 )  # fmt: skip
 
 
@@ -35,7 +38,7 @@ def main() -> None:
     lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
     for file in arguments.features:
         features = unem.FeatureSet.load(file)
-        names = arguments.methods.split(",") if arguments.methods else [default_method(features), "unem-gaussian"]
+        names = arguments.methods.split(",") if arguments.methods else [_default(features), "unem-gaussian"]
         for name in names:
             lines.append("| " + " | ".join(_row(name, features, arguments)) + " |")
             print(lines[-1], flush=True)
@@ -45,6 +48,10 @@ def main() -> None:
         Path(arguments.output).write_text(text, encoding="utf-8")
 
 
+def _default(features: unem.FeatureSet) -> str:
+    return automatic_method("features" if features.text_features is None else "image+text")
+
+
 def _row(name: str, features: unem.FeatureSet, arguments: argparse.Namespace) -> list[str]:
     protocol = unem.Protocol(shots=arguments.shots)
     (support, validation), (_, test) = (pools(features, arguments.support_split, split) for split in ("val", "test"))
@@ -52,7 +59,7 @@ def _row(name: str, features: unem.FeatureSet, arguments: argparse.Namespace) ->
     tuning = Validation(support, validation, cache=arguments.cache)
     method = tuning.ready(name, protocol, support.num_classes, arguments.device).method
 
-    def assessed(query: unem.FeatureSet | None) -> tuple[Calibration, unem.evaluation.calibration.Assessment]:
+    def assessed(query: unem.FeatureSet | None) -> tuple[Calibration, Assessment]:
         found = unem.calibrate(method, support, protocol, query=query, tasks=arguments.calibration_tasks, **common)
         trust = assess(method, found, support, protocol, query=test, tasks=arguments.tasks, seed=SEED, **common)
         return found, trust
@@ -84,7 +91,7 @@ def _strangers(
     calibration: Calibration,
     arguments: argparse.Namespace,
 ) -> tuple[float, float, float]:
-    """AUROC of the strangeness, and of the distance that it smooths, on tasks with strangers; alarms on tasks without any."""
+    """AUROC of the novelty, and of the distance that it smooths, on tasks with strangers; alarms on tasks without."""
     known, unknown = (
         TaskSource(
             unem.Protocol(shots=protocol.shots, effective_classes=effective, queries=queries),
