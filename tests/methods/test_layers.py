@@ -15,7 +15,7 @@ def test_the_last_layer_is_the_answer_and_prefixes_are_the_layers(method):
     task = unem.Task(
         2 * torch.eye(12)[labels] + torch.randn(24, 12), labels, 2 * torch.eye(12)[labels % 2] + torch.randn(24, 12)
     )
-    made = unem.choose(task, method=method).create() if method.startswith("unem") else unem.create_method(method)
+    made = unem.choose(task, method=method).method if method.startswith("unem") else unem.create_method(method)
     layers = made.layers(task)[:, 0]
     assert torch.allclose(layers[-1], made.predict(task).probabilities, atol=1e-6)
     if method == "em-gaussian":
