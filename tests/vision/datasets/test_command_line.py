@@ -8,14 +8,14 @@ from typer.testing import CliRunner
 from helpers.image_data import write_clip
 from helpers.image_folders import draw, dtd
 from unem import FeatureSet
-from unem.cli import app
+from unem.cli import application
 from unem.vision.datasets import list_datasets
 
 KEYS = [d.key for d in list_datasets()]
 
 
 def run(*args):
-    return CliRunner().invoke(app, ["datasets", *map(str, args)], env={"COLUMNS": "200"})
+    return CliRunner().invoke(application, ["datasets", *map(str, args)], env={"COLUMNS": "200"})
 
 
 def test_commands_list_and_show():
@@ -59,7 +59,7 @@ def test_extract_renames_classes_only_when_asked_to(tmp_path):
 
     def class_names(*more):
         command = ["extract", str(folder), "-o", str(tmp_path / "x.safetensors"), "--backbone", str(tmp_path / "clip")]
-        done = CliRunner().invoke(app, [*command, "-q", *more])
+        done = CliRunner().invoke(application, [*command, "-q", *more])
         assert done.exit_code == 0, done.output
         return FeatureSet.load(tmp_path / "x.safetensors").class_names
 
