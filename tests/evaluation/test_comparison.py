@@ -11,7 +11,8 @@ import torch
 
 import unem
 from helpers.command_line import run
-from unem.evaluation.metrics import interval95
+from unem.evaluation import Validation, interval95
+from unem.learning import TrainingConfig
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,7 @@ def test_rows_are_the_evaluations_on_the_same_tasks(comparison, features):
         difference = evaluation.per_task - best.per_task
         assert row["difference"] == pytest.approx(difference.mean().item())
         assert row["difference_interval"] == pytest.approx(interval95(difference))
-        assert row["tail"] == pytest.approx(evaluation.per_task.sort().values[:3].mean().item())
+        assert row["tail_accuracy"] == pytest.approx(evaluation.per_task.sort().values[:3].mean().item())
 
 
 def test_formats(comparison):
@@ -115,19 +116,19 @@ def parted(features):
 
 
 def test_methods_are_tuned_for_each_number_of_shots(parted, tmp_path):
-    validation = unem.Validation(parted[0], tasks=6, cache=tmp_path)
+    validation = Validation(parted[0], tasks=6, cache=tmp_path)
     protocol = unem.Protocol(effective_classes=3, queries=12)
     names = ["prototypes", "paddle", "unem-gaussian"]
     result = unem.compare(names, parted[1], protocol, shots=(1, 3), tasks=10, validation=validation)
     spent = {(row["method"], row["shots"]): row["validation_tasks"] for row in result.rows()}
-    config = unem.TrainingConfig.default("gaussian")
+    config = TrainingConfig.default(unem.Gaussian())
     learning = config.epochs * (config.tasks + config.validation_tasks)
     assert [spent[name, 3] for name in names] == [0, 36, learning]
     for count, evaluations in result.evaluations:
         shots = unem.Protocol(shots=count, effective_classes=3, queries=12)
         tuned = unem.tune("paddle", parted[0], shots, tasks=6, cache=tmp_path)
         assert tuned.evaluated == 0  # the comparison left it in the cache
-        alone = unem.evaluate(unem.create("paddle", **tuned.settings), parted[1], shots, tasks=10)
+        alone = unem.evaluate(unem.create_method("paddle", **tuned.settings), parted[1], shots, tasks=10)
         assert torch.equal(alone.per_task, evaluations[1].per_task)
     again = unem.compare(names, parted[1], protocol, shots=(1, 3), tasks=10, validation=validation)
     assert [r["accuracy"] for r in again.rows()] == [r["accuracy"] for r in result.rows()]
@@ -136,7 +137,7 @@ def test_methods_are_tuned_for_each_number_of_shots(parted, tmp_path):
 
 def test_tuning_on_the_test_images_is_refused(features):
     with pytest.raises(unem.InputError, match=r"validation: .* are the images that are tested on"):
-        unem.compare(["paddle"], features, tasks=2, validation=unem.Validation(features))
+        unem.compare(["paddle"], features, tasks=2, validation=Validation(features))
 
 
 def test_tuned_command(tmp_path, features):
