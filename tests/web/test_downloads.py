@@ -20,8 +20,8 @@ def test_the_table_is_csv_that_no_spreadsheet_computes(models):
     session.receive("query", "=1+1.png", png(3))
     session.receive("query", 'b,c".png', png(4))
     rows = list(csv.DictReader(io.StringIO(csv_of(session.label(models)))))
-    assert [row["image"] for row in rows] == ["'=1+1.png", 'b,c".png']
-    assert {row["class"] for row in rows} <= {"'=cmd", "<b>"}
+    assert [row["path"] for row in rows] == ["'=1+1.png", 'b,c".png']
+    assert {row["label"] for row in rows} <= {"'=cmd", "<b>"}
     for row in rows:
         assert float(row["p(=cmd)"]) + float(row["p(<b>)"]) == pytest.approx(1, abs=2e-4)
-        assert float(row["confidence"]) == pytest.approx(max(float(row["p(=cmd)"]), float(row["p(<b>)"])), abs=1e-4)
+        assert float(row["probability"]) == pytest.approx(max(float(row["p(=cmd)"]), float(row["p(<b>)"])), abs=1e-4)

@@ -117,11 +117,11 @@ def test_upload_label_correct_label_again_download(browser, server, tmp_path):
         coming.value.save_as(tmp_path / "labels.csv")
         rows = list(csv.DictReader((tmp_path / "labels.csv").open(encoding="utf-8")))
         assert len(rows) == 15
-        assert [(r["class"], r["confidence"]) for r in rows if r["by_hand"] == "yes"] == [(other, "1.0000")]
+        assert [(r["label"], r["probability"]) for r in rows if r["by_hand"] == "true"] == [(other, "1.0")]
 
         page.get_by_label("Of", exact=True).click()
         page.get_by_role("option", name=other).click()
-        playwright.expect(page.locator("#gallery .u-tile")).to_have_count(sum(r["class"] == other for r in rows))
+        playwright.expect(page.locator("#gallery .u-tile")).to_have_count(sum(r["label"] == other for r in rows))
         page.get_by_role("tab", name="Compare").click()
         says(page, "#changes", "of 14 images")
         page.get_by_role("tab", name="Layers").click()

@@ -54,7 +54,7 @@ def test_a_correction_is_support(models):
         torch.cat([support.labels, torch.tensor([3])]),
         query.features[rest],
     )
-    expected = unem.choose(task).create().predict(task).probabilities
+    expected = unem.choose(task).method.predict(task).probabilities
     assert torch.allclose(outcome.probabilities[rest], expected, atol=1e-5)
     assert torch.allclose(outcome.layers[-1], outcome.probabilities, atol=1e-5)
 

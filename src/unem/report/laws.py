@@ -24,7 +24,7 @@ def law_of_method(method: str) -> str | None:
     """The name of a method's law; None where it has none, or is not registered here.
 
     Example:
-        >>> law_of_method("unem-dirichlet"), law_of_method("simpleshot"), law_of_method("a method of somebody else's")
+        >>> law_of_method("unem-dirichlet"), law_of_method("bd-cspn"), law_of_method("a method of somebody else's")
         ('dirichlet', None, None)
     """
     known = {info.name: info.law for info in list_methods()}

@@ -165,7 +165,9 @@ def _reasons(left_out: Sequence[Mapping[str, str]]) -> list[str]:
 
 def _summary(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """For each feature file, the best method under the usual protocol at its fewest shots."""
-    usual = [c for row in rows if _plain(c := columns_of(row), row) and (c["effective_classes"], c["queries"]) == ("5", 75)]
+    usual = [
+        c for row in rows if _plain(c := columns_of(row), row) and (c["effective_classes"], c["queries"]) == ("5", 75)
+    ]
     cards = []
     for features in sorted({c["features"] for c in usual}):
         here = [c for c in usual if c["features"] == features]

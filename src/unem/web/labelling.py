@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unem.errors import InputError
-from unem.inference import Answer, label_features
+from unem.inference import Answer, label_features, sentence, task_from
 from unem.methods import method_info
 from unem.web.models import methods_for
 from unem.web.outcome import Outcome
@@ -41,19 +41,19 @@ def label(data: TaskData, items: Sequence[Item], given: Mapping[int, int], metho
     joint, single = answer, not method_info(answer.method).transductive
     if single:  # what looking together would say, to compare with
         joint = task.label("unem-plus" if data.text is None else "unem-joint")
-    layers = _layers(joint.method, task)
+    layers = task.layers(joint)
     return Outcome(
         items=list(items),
         class_names=data.class_names,
         probabilities=task.whole(answer.probabilities.float()),
-        alone=task.whole_labels(answer.labels if single else answer.alone),
+        alone=task.whole_labels(answer.labels if single else answer.independent),
         together=task.whole(joint.probabilities.float()),
         layers=None if layers is None else task.whole(layers.float()),
         corrected=task.corrected,
         truth=data.truth,
         method=answer.method,
-        reason=_for_page(answer.reason),
-        notes=tuple(_for_page(note) for note in answer.notes),
+        reason=sentence(answer.reason),
+        notes=answer.notes,
         seconds=time.monotonic() - start,
     )
 
@@ -84,6 +84,21 @@ class _Corrected:
         data = self.data
         return label_features(self.support, self.labels, self.query, data.class_names, text=data.text, method=method)
 
+    def layers(self, answer: Answer) -> Tensor | None:
+        """What each layer said on the way to an answer, computed once more; of very many layers, some."""
+        if len(self.query) > MOVING or method_info(answer.method).law is None:
+            return None
+        method: Any = answer.choice.method
+        data = self.data
+        task = task_from(
+            self.support, self.labels, self.query, class_names=data.class_names, text=data.text, inputs=method.inputs
+        )
+        layers: Tensor = method.layers(task)[:, 0]
+        if len(layers) < 2:
+            return None
+        frames = np.unique(np.linspace(0, len(layers) - 1, min(len(layers), FRAMES)).round().astype(int))
+        return layers[torch.from_numpy(frames)].cpu()
+
     def whole(self, part: Tensor) -> Tensor:
         """Probabilities of all queries, with certain rows for the corrected ones."""
         out = part.new_zeros(*part.shape[:-2], len(self.rest) + len(self.corrected), part.shape[-1])
@@ -99,24 +114,3 @@ class _Corrected:
         for i, k in self.corrected.items():
             out[i] = k
         return out
-
-
-def _for_page(sentence: str) -> str:
-    """Advice for the command line as advice for the page."""
-    return sentence.replace("--method ", "the method ").replace("; --effective-classes says otherwise", "")
-
-
-def _layers(method: str, corrected: _Corrected) -> Tensor | None:
-    """The same computation once more, keeping what each layer says; of very many layers, some."""
-    from unem.inference.label import _made, _task
-
-    if len(corrected.query) > MOVING or method_info(method).law is None:
-        return None
-    data, inputs = corrected.data, method_info(method).inputs
-    task = _task(inputs, corrected.support, corrected.labels, corrected.query, data.class_names, data.text, "cpu")
-    made: Any = _made(task, method, "auto", None, {})[0]
-    found: Tensor = made.layers(task)[:, 0]
-    if len(found) < 2:
-        return None
-    frames = np.unique(np.linspace(0, len(found) - 1, min(len(found), FRAMES)).round().astype(int))
-    return found[torch.from_numpy(frames)].cpu()
