@@ -34,14 +34,14 @@ def test_splits_and_classes_can_be_chosen(features):
         json.loads(run("eval", features, "--method", "paddle", *PROTOCOL, *QUICK, "--json", "-", "--set", s).stdout)
         for s in ("channel_scaling=False", "channel_scaling=false", "channel_scaling=true")
     ]
-    assert [r["transform"] for r in rows] == ["unchanged", "unchanged", "scale_channels"]
+    assert [r["channel_scaling"] for r in rows] == [False, False, True]
 
 
 @pytest.mark.parametrize(
     ("args", "message"),
     [
         (["--method", "magic"], "no method is called 'magic'"),
-        (["--method", "unem-gaussian"], "unem-gaussian needs one: learn it with `unem train`"),
+        (["--method", "unem-gaussian"], "unem-gaussian needs one: learn it (`unem train`)"),
         (["--schedule", "missing.json"], "'missing.json' is neither a file nor a preset"),
         (["--method", "paddle", "--schedule", "x"], "paddle takes none"),
         (["--method", "paddle", "--set", "speed=9"], "has no setting 'speed'"),

@@ -291,7 +291,8 @@ def _print_summary(labelling: Labelling, outputs: OutputOptions) -> None:
     say(f"{len(labelling)} images, {doubtful}{without}, in {took:.1f} s", screen)
     changed = int((answer.labels != answer.independent).sum())
     how = "nearest mean (simpleshot)" if labelling.support is not None else "nearest text"
-    say(f"{answer.method}: {answer.reason}", screen)
+    jointly = "; --method unem-plus classifies them jointly" if answer.reason.code == "independent-better" else ""
+    say(f"{answer.method}: {answer.reason}{jointly}", screen)
     say(f"{changed} labels differ from the {how}'s, which looks at each image alone", screen)
     if outputs.output != "-":
         say(f"table: {outputs.output}", screen)

@@ -142,8 +142,8 @@ def train_command(
         _train_family(info, pools.read(), protocol, layers, fixed, run, target)
         return
     if fixed:
-        families = [m.name for m in list_methods() if _is_family(m)]
-        raise InputError(f"--fixed: is for {' and '.join(reversed(families))}; {method} is always learned so")
+        families = sorted((m.name for m in list_methods() if _is_family(m) and m.needs_support), reverse=True)
+        raise InputError(f"--fixed: is for {' and '.join(families)}; {method} is always learned so")
     config = training.config(info.law, layers, protocol.queries)
     _train_schedules(info.law, pools.read(), protocol, config, training.seeds, run, target)
 
