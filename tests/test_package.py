@@ -42,13 +42,53 @@ def test_no_file_can_run_code_when_loaded():
         assert not imported & {"pickle", "dill", "joblib", "cloudpickle"}, path
 
 
-def test_the_loop_knows_nothing_of_features_datasets_or_the_command_line():
-    """A room imports only from the rooms before it in the flow."""
-    forbidden = ("unem.data", "unem.methods", "unem.evaluation", "unem.learning.trainer", "unem.cli", "unem.report")
-    for name in ("core",):
-        for path in (SOURCE / name).rglob("*.py"):
-            imports = [n.module for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ImportFrom)]
-            assert not [i for i in imports if i and i.startswith(forbidden)], path
+SCREEN = 50  # lines of a function without its docstring
+ALONE = ("_checks", "_extras", "_io", "_version")  # modules beside the folders, for all of them
+
+
+def modules():
+    return [(path.relative_to(SOURCE), ast.parse(path.read_text())) for path in sorted(SOURCE.rglob("*.py"))]
+
+
+def is_private(name):
+    return name.startswith("_") and not name.startswith("__")
+
+
+def test_from_outside_a_folder_only_public_names_are_used():
+    """import-linter checks the order of the folders; this, that nobody reaches into another one."""
+    for path, tree in modules():
+        folder = path.parts[0].removesuffix(".py")
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("unem."):
+                continue
+            first, *rest = node.module.split(".")[1:]
+            names = [*rest, *(alias.name for alias in node.names)]
+            if first not in (folder, *ALONE):
+                assert not any(map(is_private, names)), f"{path}:{node.lineno} imports {node.module}: {names}"
+
+
+def test_no_module_is_called_like_a_function_it_exports():
+    for path, tree in modules():
+        functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+        package = SOURCE / path.parent / "__init__.py"
+        exported = package.read_text() if package.exists() else ""
+        if path.stem in functions and path.parts[0] != "cli":
+            assert f'"{path.stem}"' not in exported, f"{path} hides its module behind a function"
+
+
+def test_modules_and_functions_are_short():
+    for path, tree in modules():
+        source = (SOURCE / path).read_text()
+        assert source.count("\n") < 500, path
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and path.stem != "triton_dirichlet":
+                docstring = ast.get_docstring(node, clean=False)
+                length = node.end_lineno - node.lineno + 1 - (docstring.count("\n") + 1 if docstring else 0)
+                assert length <= SCREEN, f"{path}: {node.name} has {length} lines"
+
+
+def test_the_top_level_is_small():
+    assert len(unem.__all__) <= 27
 
 
 def test_everything_public_exists_and_is_documented():

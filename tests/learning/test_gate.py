@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from unem.learning.gate import IMITATION, RIDGE, GateExamples, fit_gate

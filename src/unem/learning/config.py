@@ -84,7 +84,7 @@ class TrainingConfig:
     @classmethod
     def default(cls, law: Law, **changes: Any) -> TrainingConfig:
         """This library's settings for a law."""
-        return cls(**{**law.training, **changes})
+        return cls(**{**law.training_settings, **changes})
 
     @classmethod
     def published(cls, law: Law, **changes: Any) -> TrainingConfig:

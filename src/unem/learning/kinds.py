@@ -67,7 +67,7 @@ class KindsObjective:
             "config": asdict(config),
             "seed": seed,
         }
-        self.settings = {**self.provenance, "law": asdict(law)}
+        self.settings: dict[str, Any] = {**self.provenance, "law": asdict(law)}
 
     # -- a step -----------------------------------------------------------------------------------------------------------
 

@@ -89,9 +89,10 @@ class LayeredMethod:
 
     def describe(self) -> dict[str, Any]:
         """What determines its predictions, as plain values."""
-        settings = {f.name: getattr(self, f.name) for f in fields(self)} if is_dataclass(self) else {}
+        settings: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)} if is_dataclass(self) else {}
         schedule = None if self.schedule is None else self.schedule.to_dict()
-        return plain({**settings, "law": repr(self.law), "schedule": schedule})
+        about: dict[str, Any] = plain({**settings, "law": repr(self.law), "schedule": schedule})
+        return about
 
     # -- prediction -------------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,8 @@ __all__ = ["FAMILY", "SCHEDULE", "Recipe"]
 class Recipe(Protocol):
     """What trains a method, and what its schedule file is."""
 
-    kind: Literal["schedule", "family"]
+    @property
+    def kind(self) -> Literal["schedule", "family"]: ...
 
     def config(self, law: Law, **learning: Any) -> TrainingConfig | FamilyConfig:
         """The settings that are used, all of them."""

@@ -31,12 +31,15 @@ class Objective(Protocol):
     """What the steps of learning see; one for schedules, one for families."""
 
     model: UNEM
-    settings: Mapping[str, Any]
-    """Everything that decides the result; a checkpoint belongs to it."""
     steps: int
     keep_every: int
     """Steps between two checkpoints."""
     clip: float
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Everything that decides the result; a checkpoint belongs to it."""
+        ...
 
     def rate(self, step: int) -> dict[str, Any]:
         """Adam's settings at a step; a function of the step alone, so that a resumed run takes the same."""

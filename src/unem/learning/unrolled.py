@@ -48,8 +48,8 @@ class _Numbers(nn.Module):
 
     def values(self, *kind: Any) -> LayerValues:
         numbers = {name: self.value(name) for name in self.law.numbers}
-        layers = [self._per_layer(name) for name in ("class_balance", "temperature")]
-        return LayerValues(*layers, self._fixed.text_weights, numbers)
+        balances, temperatures = self._per_layer("class_balance"), self._per_layer("temperature")
+        return LayerValues(balances, temperatures, self._fixed.text_weights, numbers)
 
     def _per_layer(self, name: str) -> list[Any]:
         value, layers = self.value(name), self._fixed.layers
@@ -139,7 +139,7 @@ class UNEM(nn.Module, LayeredMethod):
         self.raw: nn.ParameterDict = self.numbers.raw
 
     @property
-    def name(self) -> str:
+    def name(self) -> str:  # type: ignore[override]
         return f"unem-{self.law.name}"
 
     @property
@@ -148,7 +148,7 @@ class UNEM(nn.Module, LayeredMethod):
         return self.law.capturable and len(self.raw) == 0
 
     @property
-    def schedule(self) -> Schedule | ScheduleFamily:  # type: ignore[override]
+    def schedule(self) -> Any:  # type: ignore[override]
         """The present values as plain data."""
         data: Schedule | ScheduleFamily = self.numbers.data()
         return data

@@ -60,8 +60,10 @@ def list_presets(pattern: str = "*") -> dict[str, Schedule | ScheduleFamily]:
 def _from_dict(value: Any, source: str) -> Schedule | ScheduleFamily:
     found = value.get("format") if isinstance(value, Mapping) else type(value).__name__
     if found not in KINDS:
-        raise InputError(f"{source} is not a schedule: expected format {' or '.join(map(repr, KINDS))}, found {found!r}")
-    return KINDS[found].from_dict(value, source)
+        raise InputError(
+            f"{source} is not a schedule: expected format {' or '.join(map(repr, KINDS))}, found {found!r}"
+        )
+    return KINDS[str(found)].from_dict(value, source)
 
 
 @cache

@@ -92,7 +92,7 @@ class Law(ABC):
     """Whether a query is judged by proportions that it had no part in."""
     neutral_scale: ClassVar[float] = 1.0
     """T_z where it is not learned."""
-    training: ClassVar[Mapping[str, Any]] = {}
+    training_settings: ClassVar[Mapping[str, Any]] = {}
     """Settings of :class:`unem.learning.TrainingConfig` that suit this law better than the defaults."""
     published_training: ClassVar[Mapping[str, Any] | None] = None
     """Those of the published code, where it has this law."""

@@ -54,7 +54,7 @@ class Dirichlet(Law):
     inputs: ClassVar[Inputs] = "similarities"
     colour: ClassVar[str] = "#aa3377"
     neutral_scale: ClassVar[float] = 30.0
-    training: ClassVar[Mapping[str, Any]] = {
+    training_settings: ClassVar[Mapping[str, Any]] = {
         "tasks": 300,
         "epochs": 15,
         "batch_size": 15,
