@@ -9,6 +9,7 @@ from torch import Tensor
 from unem.errors import InputError
 from unem.vision.backbones.base import Backbone, register
 from unem.vision.backbones.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
+from unem.vision.networks import load_checkpoint
 
 __all__ = ["FewShotNetwork"]
 
@@ -25,10 +26,7 @@ def _load(kind: str, path: str, size: int | None) -> Backbone:
         raise InputError(
             f"backbone: {kind!r} needs a checkpoint, as in {kind}:checkpoint.safetensors (`unem pretrain` makes one)"
         )
-
-    from unem.vision import networks
-
-    network, info = networks.load_checkpoint(path)
+    network, info = load_checkpoint(path)
     side = size or int(info.get("size", 84))
     preprocessing = Preprocessing(
         side,

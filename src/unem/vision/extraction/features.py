@@ -18,7 +18,7 @@ from torch import Tensor
 from unem.data import FeatureSet
 from unem.errors import InputError
 from unem.progress import Progress
-from unem.vision.backbones.base import Backbone
+from unem.vision.backbones import Backbone
 from unem.vision.extraction.engines import LocalEngine, ShardEngine, check_positive
 from unem.vision.extraction.shards import Shard, ShardResult, read_shard, shards_of, write_shard
 from unem.vision.extraction.texts import DEFAULT_PROMPTS, text_features

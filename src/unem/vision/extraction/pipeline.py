@@ -16,8 +16,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from unem.errors import InputError
-from unem.vision.backbones.base import Backbone
-from unem.vision.backbones.preprocessing import Preprocessing
+from unem.vision.backbones import Backbone, Preprocessing
 from unem.vision.extraction.shards import ShardResult
 from unem.vision.images import ImageError, open_image
 

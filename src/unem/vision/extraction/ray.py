@@ -10,11 +10,10 @@ from typing import Any
 from unem._extras import require
 from unem.core.memory import images_per_batch
 from unem.errors import InputError
-from unem.vision.backbones.base import Backbone
+from unem.vision.backbones import Backbone, create
 from unem.vision.extraction.pipeline import Source, cores, encode_shards
 from unem.vision.extraction.shards import Shard, ShardResult
-from unem.vision.images.decode import ImageError, read_file
-from unem.vision.images.listing import ImageList
+from unem.vision.images import ImageError, ImageList, read_file
 
 __all__ = ["RayShards"]
 
@@ -144,8 +143,6 @@ class _Worker:
     """On a node: the model, loaded once."""
 
     def __init__(self, backbone: str, device: str, precision: str, batch_size: int) -> None:
-        from unem.vision.backbones import create
-
         self.model, self.batch_size = create(backbone, device=device, precision=precision), batch_size
 
     def encode(self, sources: Sequence[Source]) -> ShardResult:

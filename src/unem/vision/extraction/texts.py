@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from unem.errors import InputError
-from unem.vision.backbones.base import Backbone
+from unem.vision.backbones import Backbone
 
 __all__ = ["DEFAULT_PROMPTS", "check_prompts", "text_features"]
 
