@@ -15,9 +15,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from unem.core.em import Trace
-from unem.core.laws import Law
-from unem.core.schedule import Schedule
+from unem.core import Law, Schedule, Trace
 from unem.data import Protocol
 from unem.evaluation import Evaluation, interval95
 from unem.methods import method_info

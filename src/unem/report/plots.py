@@ -10,8 +10,7 @@ from jaxtyping import Int
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from unem.core.em import Trace
-from unem.core.schedule import Schedule
+from unem.core import Schedule, Trace
 from unem.errors import InputError
 from unem.report.laws import law_colour
 from unem.report.style import COLOURS, finish, legend_below, styled
