@@ -6,18 +6,26 @@ import json
 
 import pytest
 
-import unem
 from helpers.command_line import run, said
 from helpers.experiment_data import QUICK_PAPER as QUICK
 from helpers.experiment_data import Here, write_features
 from helpers.shared import shared_files
-from unem.experiments import FeatureFolder, ResultsStore, execute
-from unem.experiments.paper import check_claims, entries, grid, list_recipes, plan_recipe, printed, recipe
-from unem.experiments.paper.claims import CLAIMS, Difference
-from unem.experiments.paper.recipes import _files, _numbers
-from unem.experiments.seeds import spread, typical
+from unem.experiments import FeatureFolder, ResultsStore, columns_of, execute
+from unem.experiments.paper import (
+    CLAIMS,
+    Difference,
+    check_claims,
+    entries,
+    grid,
+    list_recipes,
+    plan_recipe,
+    printed,
+    recipe,
+)
+from unem.experiments.paper.recipes import file_names, printed_numbers
 from unem.experiments.spec import PROTOCOL
-from unem.experiments.store import flat
+from unem.learning import LEARNABLE
+from unem.methods import method_info
 
 
 @pytest.fixture(scope="module")
@@ -31,16 +39,16 @@ def folder(tmp_path_factory):
 
 
 def test_recipes_are_whole():
-    tables = {table["id"] for table in _numbers()["tables"]}
+    tables = {table["id"] for table in printed_numbers()["tables"]}
     used = {name for r in list_recipes() for name in r.printed}
     assert used == tables  # every number of the paper belongs to a recipe
     for r in list_recipes():
         assert set(r.claims) <= CLAIMS.keys()
         for block in r.blocks:
-            assert _files(block["features"])
+            assert file_names(block["features"])
             methods = block["methods"] if isinstance(block["methods"], list) else [block["methods"]]
             for method in methods:
-                unem.method_info(method)
+                method_info(method)
 
 
 @pytest.mark.parametrize("name", [r.name for r in list_recipes() if r.printed])
@@ -51,7 +59,7 @@ def test_every_number_of_the_paper_has_a_cell(name):
     for block in r.blocks:
         values = {**{"variants": "adaptive", "layers": 10, "learned_on": ""}, **block}
         lists = {k: v if isinstance(v, list) else [v] for k, v in values.items()}
-        for features in _files(block["features"]):
+        for features in file_names(block["features"]):
             for method in lists["methods"]:
                 for shots in lists["shots"]:
                     for variant in lists["variants"]:
@@ -67,7 +75,7 @@ def test_printed_numbers_are_the_papers():
     if not found:
         pytest.skip("the paper's tables are not here")
     theirs = json.loads(found[0].read_text())["tables"]
-    assert [t["rows"] for t in _numbers()["tables"]] == [t["rows"] for t in theirs]
+    assert [t["rows"] for t in printed_numbers()["tables"]] == [t["rows"] for t in theirs]
     assert sum(len(list(printed(r))) for r in list_recipes()) == sum(len(t["rows"]) for t in theirs)
 
 
@@ -130,9 +138,7 @@ def test_a_repeated_seed_shares_a_place(folder, tmp_path):
 
 def made_row(accuracy, *, method="unem-gaussian", shots=5, variant="adaptive", layers=10, settings=None, schedule=None):
     """A row with a given accuracy on ten tasks that all methods share."""
-    learn = (
-        ["class_balance"] if variant in ("no-temperature", "lambda-only") else list(unem.learning.unrolled.LEARNABLE)
-    )
+    learn = ["class_balance"] if variant in ("no-temperature", "lambda-only") else list(LEARNABLE)
     learning = {"adaptive": variant in ("adaptive", "no-temperature"), "learn": learn, "layers": layers}
     preparation = {"learning": learning, "images": {"features": "x"}, "seed": 0} if method.startswith("unem") else None
     correct = [round(accuracy * 1000 / 100) + (i % 3) for i in range(10)]
@@ -224,36 +230,7 @@ def test_reproduce_prints_the_paper(tmp_path):
     assert "paper 62.9" in done.stdout  # PADDLE, 5 shots
     assert "resnet18__tiny-imagenet: stands in" in done.stdout
     assert "missing: resnet18__tiered-imagenet" in done.stderr
-    rows = [flat(r) for r in ResultsStore(results) if r["key"]["kind"] == "cell"]
+    rows = [columns_of(r) for r in ResultsStore(results) if r["key"]["kind"] == "cell"]
     assert len(rows) == 2 * 2 * 3
     again = run("reproduce", "table1", "--features", big, "--tasks", 4, "--methods", "paddle,bd-cspn", "-o", results)
     assert "12 were there, 0 computed" in again.stdout
-
-
-# -- seeds ----------------------------------------------------------------------------------------------------------------
-
-
-def test_train_with_several_seeds(folder, tmp_path):
-    features, output = folder / "resnet18__mini-imagenet.safetensors", tmp_path / "s.json"
-    quick = ["--shots", 2, "--effective-classes", 2, "--queries", 12, "--tasks", 8, "--epochs", 2, "--layers", 3]
-    done = run("train", features, *quick, "--seeds", 3, "-o", output)
-    assert done.returncode == 0, done.stderr
-    assert "mean ± sd of 3 seeds" in " ".join(done.stdout.split())
-    schedules = [unem.Schedule.load(tmp_path / f"s.seed{i}.json") for i in range(3)]
-    kept = unem.Schedule.load(output)
-    assert kept in schedules
-    assert kept.provenance["spread"] == json.loads(json.dumps(spread(schedules)))
-    assert kept == typical(schedules)
-    alone = run("train", features, *quick, "--seed", 1, "-o", tmp_path / "one.json", "-q")
-    assert alone.returncode == 0
-    assert unem.Schedule.load(tmp_path / "one.json") == schedules[1]
-    before = {p.name: p.stat().st_mtime_ns for p in tmp_path.glob("s.seed*.json")}
-    (tmp_path / "s.seed2.json").unlink()
-    assert run("train", features, *quick, "--seeds", 3, "-o", output, "--resume", "-q").returncode == 0
-    after = {p.name: p.stat().st_mtime_ns for p in tmp_path.glob("s.seed*.json")}
-    assert after.keys() == before.keys()
-    assert all(
-        after[f"s.seed{i}.json"] == before[f"s.seed{i}.json"] for i in (0, 1)
-    )  # only the missing one was learned
-    assert unem.Schedule.load(tmp_path / "s.seed2.json") == schedules[2]
-    assert "does not apply" in said("train", features, "--method", "unem-plus", "--seeds", 3, "-o", output)

@@ -11,7 +11,7 @@ import time
 import pytest
 
 import unem
-from helpers.experiment_data import MIXED, Here, lasting, plan, start, write_features
+from helpers.experiment_data import MIXED, Here, lasting, plan, start
 from helpers.ray_processes import descendants
 from unem.experiments import FeatureFolder, ResultsStore, execute, expand, read_spec
 
@@ -19,18 +19,10 @@ ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'unem
 
 from ray.cluster_utils import Cluster  # noqa: E402
 
-from unem.experiments.engines.ray import RayEngine, _packed, _unpacked  # noqa: E402
-from unem.experiments.images import content_digest  # noqa: E402
+from unem.evaluation import content_digest  # noqa: E402
+from unem.experiments.engines.ray import RayEngine, packed, unpacked  # noqa: E402
 
 NODE = {"num_cpus": 1, "object_store_memory": 100 << 20}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("features")
-    write_features(path, "toy__one")
-    write_features(path, "toy__two", seed=1, text=False, splits=False, classes=8)
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +45,7 @@ MANY = (
 def test_a_set_survives_the_object_store(folder):
     for name in ("toy__one", "toy__two"):
         features = FeatureFolder(folder).load(name)
-        again = _unpacked(_packed(features))
+        again = unpacked(packed(features))
         assert content_digest(again) == content_digest(features)
         assert again.name == features.name
 

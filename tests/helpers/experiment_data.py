@@ -11,10 +11,7 @@ import numpy as np
 import torch
 
 import unem
-from unem.experiments import FeatureFolder, expand
-from unem.experiments.execute import Outcome
-from unem.experiments.run import run_job
-from unem.experiments.spec import parse_spec
+from unem.experiments import FeatureFolder, Outcome, expand, parse_spec, run_job
 
 
 def write_features(

@@ -251,7 +251,7 @@ def _config(info: MethodInfo, chosen: Mapping[str, Any], changes: Mapping[str, A
         return info.recipe.config(info.law, **changes)
     if chosen["recipe"] not in RECIPES:
         raise InputError(f"recipe: expected {' or '.join(RECIPES)}, got {chosen['recipe']!r}")
-    return RECIPES[chosen["recipe"]](info.law, **(variant(chosen["variants"], info.law) | changes))
+    return RECIPES[chosen["recipe"]](info.law, **{**variant(chosen["variants"], info.law), **changes})
 
 
 def _settings(settings: Mapping[str, Any], info: MethodInfo) -> Iterator[dict[str, Any]]:

@@ -17,7 +17,7 @@ from unem.experiments.execution import Outcome
 from unem.experiments.images import CUT_AT_ONCE, LOADED_AT_ONCE, FeatureFolder, Images
 from unem.experiments.run import find_method, origin_of, run_job
 
-__all__ = ["RayEngine"]
+__all__ = ["RayEngine", "packed", "unpacked"]
 
 RETRIES = 5  # after the loss of a worker or of a node; Ray does them
 AHEAD = 2  # jobs in flight for each that can run, so that no core waits for the driver
@@ -75,7 +75,7 @@ class RayEngine:
 
     def _put(self, images: Images) -> Any:
         if images.digest not in self.sets:
-            self.sets[images.digest] = self.ray.put(_packed(self.folder.of(images)))
+            self.sets[images.digest] = self.ray.put(packed(self.folder.of(images)))
         return self.sets[images.digest]
 
     def wait(self, seconds: float) -> list[Outcome]:
@@ -141,10 +141,10 @@ def _pools(images: Images) -> tuple[FeatureSet, FeatureSet | None]:
 
 @lru_cache(LOADED_AT_ONCE)
 def _built(digest: str) -> FeatureSet:
-    return _unpacked(_ray().get(_sets[digest]))
+    return unpacked(_ray().get(_sets[digest]))
 
 
-def _packed(features: FeatureSet) -> dict[str, Any]:
+def packed(features: FeatureSet) -> dict[str, Any]:
     """Plain values and arrays: arrays are not copied when a process of the same node reads them."""
     arrays = {
         name: None if value is None else value.cpu().numpy()
@@ -156,7 +156,8 @@ def _packed(features: FeatureSet) -> dict[str, Any]:
     return arrays | plain | {"split": split}
 
 
-def _unpacked(values: dict[str, Any]) -> FeatureSet:
+def unpacked(values: dict[str, Any]) -> FeatureSet:
+    """The inverse of :func:`packed`."""
     tensors = {
         name: None if values[name] is None else torch.tensor(values[name])
         for name in ("features", "labels", "text_features", "base_mean")

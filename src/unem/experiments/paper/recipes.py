@@ -16,7 +16,17 @@ from unem.experiments.images import FeatureFolder, usual_images
 from unem.experiments.spec import LeftOut, Plan, Spec, expand
 from unem.methods import list_methods
 
-__all__ = ["Recipe", "RecipePlan", "citation", "list_recipes", "plan_recipe", "printed", "recipe"]
+__all__ = [
+    "Recipe",
+    "RecipePlan",
+    "citation",
+    "file_names",
+    "list_recipes",
+    "plan_recipe",
+    "printed",
+    "printed_numbers",
+    "recipe",
+]
 
 
 @dataclass(frozen=True)
@@ -62,7 +72,8 @@ def _data() -> dict[str, Any]:
 
 
 @cache
-def _numbers() -> dict[str, Any]:
+def printed_numbers() -> dict[str, Any]:
+    """Every number that the paper prints, table by table."""
     value: dict[str, Any] = json.loads(
         files("unem.experiments.paper").joinpath("printed.json").read_text(encoding="utf-8")
     )
@@ -70,7 +81,7 @@ def _numbers() -> dict[str, Any]:
 
 
 def citation() -> str:
-    return str(_numbers()["citation"])
+    return str(printed_numbers()["citation"])
 
 
 def list_recipes() -> list[Recipe]:
@@ -102,7 +113,7 @@ def printed(recipe: Recipe) -> Iterator[dict[str, Any]]:
         65.6
     """
     names = _data()["names"]
-    for table in _numbers()["tables"]:
+    for table in printed_numbers()["tables"]:
         if table["id"] not in recipe.printed:
             continue
         for row in table["rows"]:
@@ -139,13 +150,13 @@ def plan_recipe(
     """
     plan, stand_ins, missing = Plan(), dict[str, str](), dict[str, str]()
     for block in recipe.blocks:
-        wanted = _files(block["features"])
+        wanted = file_names(block["features"])
         there = [n for n in wanted if n in folder.names]
         missing |= {n: _how(n) for n in wanted if n not in there}
         others = {n: why for n in there if (why := _other_tasks(folder, n))}
         stand_ins |= others
         changes = dict(block.get("stand_ins", {}))
-        candidates = stand_in.split(",") if stand_in else _files(changes.pop("features", []))
+        candidates = stand_in.split(",") if stand_in else file_names(changes.pop("features", []))
         substitutes = [n for n in _present(candidates, folder) if n not in wanted]
         stand_ins |= dict.fromkeys(substitutes, "not a dataset of the paper, or not all of it")
         for features, changed in ((there, {}), (substitutes, changes)):
@@ -195,7 +206,7 @@ def _other_tasks(folder: FeatureFolder, name: str) -> str:
     )
 
 
-def _files(names: Any) -> list[str]:
+def file_names(names: Any) -> list[str]:
     """Names of files, with "@LIST" for a list of them."""
     found: list[str] = []
     for name in _as_list(names):
