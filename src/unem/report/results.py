@@ -231,7 +231,7 @@ def _surroundings(rows: Sequence[Row]) -> dict[str, str]:
         "code": different(row["key"]["code"] for row in rows),
         "torch": different(run["versions"]["torch"] for run in runs),
         "Python": different(run["versions"]["python"] for run in runs),
-        "device": different(run["hardware"] for run in runs),
+        "device": different(run.get("hardware", run["device"]) for run in runs),  # earlier rows name it as the device
         "threads of a job": different(run["threads"] for run in runs),
         "computed": dates[0][:10] if dates[0][:10] == dates[-1][:10] else f"{dates[0][:10]} to {dates[-1][:10]}",
         "time in all": f"{sum(run['seconds'] for run in runs) / 60:.1f} min of scoring",
