@@ -11,6 +11,7 @@ from unem import InputError
 from unem.core.rows import Rows
 from unem.data import load_digits
 from unem.methods import method_info
+from unem.testing import check_method
 
 SCHEDULES = {
     **{name: some_family(method_info(name).law)[1] for name in FAMILIES},
@@ -133,6 +134,12 @@ def test_what_no_method_can_use_is_refused_by_name(where, value):
     {"support": support, "query": query}[where][0, 0, 0] = value
     with pytest.raises(InputError, match=where):
         unem.Task(support, labels, query)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.filterwarnings("ignore:some classes are more concentrated:unem.errors.UnemWarning")
+def test_every_method_conforms(name):
+    check_method(make(name))
 
 
 # -- what must not matter --------------------------------------------------------------------------------------------------
