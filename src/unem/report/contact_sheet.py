@@ -58,14 +58,14 @@ def render(
         tile["picture"] = picture
         if progress is not None:
             progress(done, len(tiles))
-    shown = [sum(t["label"] == k and not t["strange"] for t in tiles) for k in range(len(labelling.class_names))]
+    shown = [sum(t["label"] == k and not t["novel"] for t in tiles) for k in range(len(labelling.class_names))]
     counts = labelling.counts()
     return template("contact_sheet.html.j2").render(
         title=title or f"{labelling.images.name}, labelled",
         version=__version__,
         about=labelling,
         answer=labelling.answer,
-        together=method_info(labelling.answer.method).transductive,
+        jointly=method_info(labelling.answer.method).transductive,
         tiles=tiles,
         images=len(labelling),
         classes=[
@@ -76,8 +76,8 @@ def render(
         absent=[name for name in labelling.class_names if not counts[name]],
         doubtful=labelling.doubtful(below),
         doubtful_shown=sum(t["doubtful"] for t in tiles),
-        strangers=counts.get(labelling.none_name) if labelling.answer.novelty is not None else None,
-        strangers_shown=sum(t["strange"] for t in tiles),
+        novel_count=counts.get(labelling.none_name) if labelling.answer.novelty is not None else None,
+        novel_shown=sum(t["novel"] for t in tiles),
         below=f"{100 * below:.0f}",
         failures=[{"path": readable(f.path), "reason": f.reason} for f in labelling.failures[:SHOWN_FAILURES]],
         colours=COLOURS,
@@ -96,7 +96,7 @@ def _tile(labelling: Labelling, index: int, below: float) -> dict[str, Any]:
         "runner_up": row.runner_up,
         "second": _percent(row.probability - row.margin),
         "doubtful": row.probability < below,
-        "strange": bool(row.none_of_these),
+        "novel": bool(row.none_of_these),
     }
 
 
