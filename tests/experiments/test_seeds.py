@@ -6,6 +6,7 @@ import json
 
 import unem
 from helpers.command_line import run, said
+from helpers.experiment_data import write_features
 from unem.experiments import spread, typical
 
 
