@@ -85,6 +85,8 @@ def raising(error):
         ("something is wrong", [], "something is wrong"),
         ("query_split: no split 'x'", [], "--query-split: no split 'x'"),
         ("json_file: no", [], "--json: no"),
+        ("query_split, json_file: both", [], "--query-split, --json: both"),
+        ("query_split, alpha: both", [], "query_split, alpha: both"),
         ("labels: found -1", [], "labels: found -1"),  # those of the feature file
         ("labels: found -1", ["--labels", "y.npy"], "--labels: found -1"),
         ("features: 1 value is NaN", ["x.npz"], "features: 1 value is NaN"),  # an argument has no flag

@@ -64,7 +64,7 @@ def command(name: str, *, epilog: str, parent: typer.Typer = application) -> Cal
             try:
                 function(**arguments)
             except InputError as error:
-                fail(with_flag(str(error), context), CANNOT_BE_USED)
+                fail(with_flags(str(error), context), CANNOT_BE_USED)
             except torch.OutOfMemoryError as error:
                 fail(f"out of GPU memory; use a smaller --batch-size ({error})", ANYTHING_ELSE)
             except KeyboardInterrupt:
@@ -81,14 +81,14 @@ def fail(message: str, exit_code: int) -> NoReturn:
     raise typer.Exit(exit_code) from None
 
 
-def with_flag(message: str, context: typer.Context) -> str:
+def with_flags(message: str, context: typer.Context) -> str:
     """The library's ``query_split: …`` as ``--query-split: …``, where the command has that option and a value for it.
 
     An option without a value is not meant: ``labels: …`` may be about those of the feature file.
     """
-    name, colon, rest = message.partition(":")
-    option = flag(context, name) if colon and context.params.get(name) is not None else None
-    return f"{option}:{rest}" if option else message
+    names, colon, rest = message.partition(":")
+    flags = [flag(context, n) if context.params.get(n) is not None else None for n in names.split(", ")]
+    return f"{', '.join(filter(None, flags))}:{rest}" if colon and all(flags) else message
 
 
 def show_warning(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
