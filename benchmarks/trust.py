@@ -21,7 +21,7 @@ from torch import Tensor
 import unem
 from learning import pools
 from unem.data import TaskSource
-from unem.evaluation import Assessment, Calibrated, Calibration, Validation, assess
+from unem.evaluation import Assessment, Calibrated, Calibration, Validation, assess, novelty
 from unem.inference.auto import automatic_method
 from unem.methods import Method
 
@@ -110,8 +110,8 @@ def _strangers(
         count = min(50, tasks - first)
         (task, _), (other, _) = known.batch(first, count), unknown.batch(first, count)
         mixed = task.with_features(task.support, torch.cat([task.query, other.query], 1))
-        scores.append(unem.strangeness(mixed))
-        alone.append(unem.strangeness(mixed, neighbours=0))
+        scores.append(novelty(mixed))
+        alone.append(novelty(mixed, neighbours=0))
         alarms.append(calibration.none_of_these(everyone.batch(first, count)[0], ALARMS).double().mean(1))
     is_stranger = (torch.arange(75, device=arguments.device) >= 50).expand(tasks, -1)
     found = (100 * auroc(torch.cat(s), is_stranger) for s in (scores, alone))
