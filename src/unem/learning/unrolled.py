@@ -153,8 +153,12 @@ class UNEM(nn.Module, LayeredMethod):
         data: Schedule | ScheduleFamily = self.numbers.data()
         return data
 
+    def value(self, name: str) -> Any:
+        """A number of the schedule: a tensor with gradient where it is learned, a plain number or tuple where it is not."""
+        return self.numbers.value(name)
+
     def data(self, **about: Any) -> Any:
-        """The same, with what is to be kept with them: provenance, and for a family gate, ranges and the only number of classes."""
+        """The present values, with what is to be kept with them: provenance, and for a family gate, ranges and the only number of classes."""
         return self.numbers.data(**about)
 
     def run(

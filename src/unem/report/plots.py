@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from unem.core import Schedule, Trace
+from unem.core.laws import LAWS, Law
 from unem.errors import InputError
 from unem.report.laws import law_colour
 from unem.report.style import COLOURS, finish, legend_below, styled
@@ -31,7 +32,7 @@ def schedule_figure(schedules: Mapping[str, Schedule], num_queries: int) -> Figu
             layers = range(schedule.layers)
             upper.plot(layers, schedule.lam(num_queries), label=name, **look)
             lower.plot(layers, schedule.temperatures, label=name, **look)
-            if schedule.law == "gaussian":
+            if LAWS.get(schedule.law or "", Law).starts_from_support:  # that λ has no influence
                 upper.plot(0, schedule.lam(num_queries)[0], **{**look, "markerfacecolor": COLOURS["paper"]}, zorder=3)
         finish(upper, f"Class balance λ (at |Q| = {num_queries})", from_zero=True)
         finish(lower, "Temperature T", xlabel="layer", from_zero=True)

@@ -90,6 +90,8 @@ class Law(ABC):
     """ε in ln(π_k + ε)."""
     leave_one_out: bool = False
     """Whether a query is judged by proportions that it had no part in."""
+    starts_from_support: ClassVar[bool] = False
+    """Whether the first layer knows no proportions, so that its λ has no influence."""
     neutral_scale: ClassVar[float] = 1.0
     """T_z where it is not learned."""
     training_settings: ClassVar[Mapping[str, Any]] = {}

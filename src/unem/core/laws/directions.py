@@ -57,6 +57,7 @@ class Directions(Law):
     colour: ClassVar[str] = "#2f8f5b"
     numbers: ClassVar[tuple[str, ...]] = ("feature_scale", "view_weights", "propagation", "neighbours")
     worth_keeping: ClassVar[bool] = True
+    starts_from_support: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "views", tuple(self.views))

@@ -53,6 +53,7 @@ class Gaussian(Law):
     inputs: ClassVar[Inputs] = "features"
     colour: ClassVar[str] = "#2a6fb0"
     worth_keeping: ClassVar[bool] = True
+    starts_from_support: ClassVar[bool] = True
     published_training: ClassVar[Mapping[str, Any]] = {
         "tasks": 1000,
         "batch_size": 0,
