@@ -1,4 +1,4 @@
-"""Trust: temperatures and quantiles against independent ones, coverage on tasks that are exchangeable, and what cannot be used."""
+"""Temperatures and quantiles against independent ones, coverage of exchangeable tasks, and what cannot be used."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def some_calibration(temperature=1.7, tasks=999, **changes):
     return Calibration("paddle", temperature, falling, LEVELS, tasks, **changes)
 
 
-# -- temperature ----------------------------------------------------------------------------------------------------------
+# -- temperature -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -97,7 +97,7 @@ def test_always_right_and_never_right_have_temperatures_too(shift, lowest, highe
     assert lowest <= fit_temperature(hard, (hard.argmax(-1) + shift) % 3) <= highest
 
 
-# -- quantiles ------------------------------------------------------------------------------------------------------------
+# -- quantiles ---------------------------------------------------------------------------------------------------------
 
 
 @given(st.integers(1, 40), st.integers(1, 7), st.floats(0.01, 0.99), st.booleans(), st.integers(0, 99))
@@ -113,7 +113,7 @@ def test_quantiles_are_those_of_numpy(tasks, queries, level, ties, seed):
 
 
 def test_the_unit_is_the_task():
-    """Nine tasks whose queries are all alike are nine numbers: 85 % of ten tasks is the ninth of them, not the eighth."""
+    """Nine tasks whose queries are all alike are nine numbers: 85 % of ten tasks is the ninth, not the eighth."""
     scores = torch.arange(9.0).unsqueeze(1).expand(9, 5)
     assert task_quantiles(scores, (0.85,)) == (8.0,)
     assert len(task_quantiles(scores, LEVELS)) == 90
@@ -134,7 +134,7 @@ def test_coverage_of_exchangeable_tasks(level, dependence, ties, seed):
         assert covered.mean() <= level + 1 / (tasks + 1) + error
 
 
-# -- sets -----------------------------------------------------------------------------------------------------------------
+# -- sets --------------------------------------------------------------------------------------------------------------
 
 
 @given(st.floats(0.01, 0.999), st.floats(0.01, 0.999), st.integers(0, 50))
@@ -178,7 +178,7 @@ def test_tempering_twice():
         some_calibration(temperature=2.0).sets(once)
 
 
-# -- files, checks, commands ----------------------------------------------------------------------------------------------
+# -- files, checks, commands -------------------------------------------------------------------------------------------
 
 
 def test_files(tmp_path, calibration):

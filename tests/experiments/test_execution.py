@@ -13,7 +13,7 @@ from helpers.experiment_data import MIXED, Here, lasting, plan
 from helpers.own_method import import_own
 from unem.experiments import LocalEngine, Outcome, ResultsStore, columns_of, execute, record_of
 from unem.experiments.execution import LIVES
-from unem.experiments.run import find_method, origin_of
+from unem.experiments.run import import_method, origin_of
 
 
 def test_only_what_is_missing_is_computed(folder, tmp_path):
@@ -116,7 +116,7 @@ def test_a_users_own_learned_method_is_swept(folder, tmp_path, monkeypatch):
 def test_what_only_the_script_knows_is_said(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(import_own(tmp_path, monkeypatch).OwnUNEM, "__module__", "__main__")
     with pytest.raises(unem.InputError, match="'own-unem' is defined in the script that was started"):
-        find_method("own-unem", origin_of("own-unem"))
+        import_method("own-unem", origin_of("own-unem"))
 
 
 def test_a_row_is_a_record(folder, tmp_path):

@@ -1,4 +1,4 @@
-"""The paper's recipes: data that is whole, planned on what is there, ours beside the paper's, stand-ins under their own names."""
+"""The paper's recipes: data that is whole, planned on what is there, ours beside the paper's, stand-ins apart."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_repeated_seed_shares_a_place(folder, tmp_path):
     assert {len(found) for found in table.places.values()} == {2}
 
 
-# -- claims ---------------------------------------------------------------------------------------------------------------
+# -- claims ------------------------------------------------------------------------------------------------------------
 
 
 def made_row(accuracy, *, method="unem-gaussian", shots=5, variant="adaptive", layers=10, settings=None, schedule=None):
@@ -190,7 +190,7 @@ def test_a_difference_in_words():
     assert str(Difference(-1.25, 0.5)) == "−1.2 ± 0.5"
 
 
-# -- the command ----------------------------------------------------------------------------------------------------------
+# -- the command -------------------------------------------------------------------------------------------------------
 
 
 def test_reproduce(folder, tmp_path):

@@ -1,8 +1,8 @@
 """Evaluation: scoring methods on tasks.
 
-:func:`evaluate` scores one method, :func:`compare` several on the same tasks; :func:`tune` and :class:`Validation` choose
-settings, or learn a schedule, on validation tasks. Every result is a :class:`Record`. :func:`calibrate` says how far to trust
-the probabilities of a method, :func:`assess` how well that holds.
+:func:`evaluate` scores one method, :func:`compare` several on the same tasks; :func:`tune` and :class:`Validation`
+choose settings, or learn a schedule, on validation tasks. Every result is a :class:`Record`. :func:`calibrate` says how
+far to trust the probabilities of a method, :func:`assess` how well that holds.
 """
 
 from unem.evaluation.assessment import Assessment, assess

@@ -29,7 +29,8 @@ class Assessment:
         level: the coverage that was asked for, between 0 and 1.
         calibration_error: after tempering; ``evaluation.calibration_error`` is that before.
         per_task: share of each task's queries whose set holds their class; sets are never empty.
-        threshold_coverage: the same where sets may be empty: what is guaranteed, and near ``level`` even where the accuracy is above it.
+        threshold_coverage: the same where sets may be empty: what is guaranteed, and near ``level`` even where the
+            accuracy is above it.
         set_size: classes in a set, on average.
     """
 

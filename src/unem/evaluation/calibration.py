@@ -1,7 +1,7 @@
-"""How far to trust a prediction: calibrated probabilities, sets with a coverage, and queries of no class in the support.
+"""How far to trust a prediction: calibrated probabilities, sets with a coverage, queries of no class in the support.
 
-All three are found on validation tasks, for any method, and are a few numbers in a file: :func:`calibrate` finds them, :class:`Calibration`
-applies them, :class:`Calibrated` is the method with its probabilities tempered.
+All three are found on validation tasks, for any method, and are a few numbers in a file: :func:`calibrate` finds them,
+:class:`Calibration` applies them, :class:`Calibrated` is the method with its probabilities tempered.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ TEMPERING, THRESHOLDS = (
 TEMPERING_SHARE = 5  # one task in five is enough for one number
 
 
-# -- temperature ----------------------------------------------------------------------------------------------------------
+# -- temperature -------------------------------------------------------------------------------------------------------
 
 
 def temper(probabilities: Float[Tensor, "*query class"], temperature: float) -> Float[Tensor, "*query class"]:
@@ -68,10 +68,11 @@ def temper(probabilities: Float[Tensor, "*query class"], temperature: float) -> 
 def fit_temperature(probabilities: Float[Tensor, "*query class"], labels: Int[Tensor, "*query"]) -> float:
     r"""The τ for which ``p ∝ u^{1/τ}`` has the least negative log-likelihood.
 
-    With ``b = 1/τ`` and ``ℓ = ln u`` it is ``mean(ln Σ_k e^{bℓ_k} − bℓ_y)``, convex in b: its derivative ``mean(Σ_k p_k ℓ_k − ℓ_y)`` is
-    brought to zero by Newton steps, with bisection where they leave the bracket, in float64. τ stays within 0.01 … 1000 (where
-    all is right, or nothing is better than chance, there is no minimum). Probabilities below 1e-30 count as 1e-30, so that hard assignments
-    have a temperature too: that which makes their confidence their accuracy.
+    With ``b = 1/τ`` and ``ℓ = ln u`` it is ``mean(ln Σ_k e^{bℓ_k} − bℓ_y)``, convex in b: its derivative
+    ``mean(Σ_k p_k ℓ_k − ℓ_y)`` is brought to zero by Newton steps, with bisection where they leave the bracket, in
+    float64. τ stays within 0.01 … 1000 (where all is right, or nothing is better than chance, there is no minimum).
+    Probabilities below 1e-30 count as 1e-30, so that hard assignments have a temperature too: that which makes their
+    confidence their accuracy.
 
     References:
         C. Guo et al., "On calibration of modern neural networks", ICML 2017.
@@ -110,23 +111,26 @@ def _log(probabilities: Tensor) -> Tensor:
     return probabilities.double().clamp_min(FLOOR).log()
 
 
-# -- conformal thresholds -------------------------------------------------------------------------------------------------
+# -- conformal thresholds ----------------------------------------------------------------------------------------------
 
 
 def task_quantiles(scores: Float[Tensor, "task query"], levels: Sequence[float]) -> tuple[float, ...]:
     r"""For each level the smallest t with ``Σ_tasks share(scores ≤ t) ≥ level · (n + 1)``, as far as n tasks allow.
 
-    That is the score number ``⌈level (n+1) Q⌉`` of the nQ in order. It exists for ``level ≤ n/(n+1)``; higher levels are left out.
+    That is the score number ``⌈level (n+1) Q⌉`` of the nQ in order. It exists for ``level ≤ n/(n+1)``; higher levels
+    are left out.
 
-    **What it guarantees.** Let n calibration tasks and one more be exchangeable. Queries of a task may depend on each other in any way, as
-    they do when they are classified jointly: the task is the unit. Then a query drawn at random from the new task has a score
-    ≤ t with probability of at least ``level``, on average over the draw of all n + 1 tasks: among the pooled scores of n + 1
-    tasks, of which any may be the new one, a share of ``level`` is below their quantile, and t counts the unknown ones as infinite. It is
-    at most ``level + 1/(n+1)`` where scores differ; equal scores are on the same side of t, which only adds to it. It says nothing of a
-    single task, where the queries may be right or wrong together, nor of tasks of another kind (shots, classes present, images).
+    **What it guarantees.** Let n calibration tasks and one more be exchangeable. Queries of a task may depend on each
+    other in any way, as they do when they are classified jointly: the task is the unit. Then a query drawn at random
+    from the new task has a score ≤ t with probability of at least ``level``, on average over the draw of all n + 1
+    tasks: among the pooled scores of n + 1 tasks, of which any may be the new one, a share of ``level`` is below their
+    quantile, and t counts the unknown ones as infinite. It is at most ``level + 1/(n+1)`` where scores differ; equal
+    scores are on the same side of t, which only adds to it. It says nothing of a single task, where the queries may be
+    right or wrong together, nor of tasks of another kind (shots, classes present, images).
 
     References:
-        Y. Lee, R. F. Barber and R. Willett, "Distribution-free inference with hierarchical data", 2023; R. Dunn, L. Wasserman and
+        Y. Lee, R. F. Barber and R. Willett, "Distribution-free inference with hierarchical data", 2023; R. Dunn,
+        L. Wasserman and
         A. Ramdas, "Distribution-free prediction sets for two-layer hierarchical models", JASA 2023.
 
     Example:
@@ -139,7 +143,7 @@ def task_quantiles(scores: Float[Tensor, "task query"], levels: Sequence[float])
     return tuple(ordered[rank - 1].item() for rank in ranks if rank <= len(ordered))
 
 
-# -- calibration ----------------------------------------------------------------------------------------------------------
+# -- calibration -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -149,7 +153,8 @@ class Calibration:
     Args:
         method: its name.
         temperature: τ of ``p ∝ u^{1/τ}``.
-        set_thresholds: for each of ``LEVELS``, as far as the tasks allow, the probability that a class needs to be in the set.
+        set_thresholds: for each of ``LEVELS``, as far as the tasks allow, the probability that a class needs to be in
+            the set.
         novelty_thresholds: for each of them, the novelty above which a query is of none of the classes.
         tasks: calibration tasks that the thresholds come from.
         provenance: what they were drawn from.
@@ -171,9 +176,8 @@ class Calibration:
             values = tuple(float(v) for v in getattr(self, name))
             ordered = all(sign * a <= sign * b for a, b in itertools.pairwise(values))
             if len(values) > len(LEVELS) or not ordered or not all(math.isfinite(v) and v >= 0 for v in values):
-                raise InputError(
-                    f"{name}: expected up to {len(LEVELS)} finite numbers that {'rise' if sign > 0 else 'fall'}, got {values}"
-                )
+                order = "rise" if sign > 0 else "fall"
+                raise InputError(f"{name}: expected up to {len(LEVELS)} finite numbers that {order}, got {values}")
             object.__setattr__(self, name, values)
 
     def tempered(self, prediction: Prediction) -> Prediction:
@@ -182,7 +186,8 @@ class Calibration:
             return prediction
         if prediction.temperature != 1.0:
             raise InputError(
-                f"prediction: was tempered with {prediction.temperature:g} already; expected the method's own, or one tempered with {self.temperature:g}"
+                f"prediction: was tempered with {prediction.temperature:g} already; expected the method's own, or one "
+                f"tempered with {self.temperature:g}"
             )
         _check_probabilities(prediction.probabilities)
         probabilities = temper(prediction.probabilities, self.temperature)
@@ -193,15 +198,16 @@ class Calibration:
     ) -> Bool[Tensor, "*task query class"]:
         r"""Classes of each query that hold the true one with a probability of at least ``coverage``: ``{k : p_k ≥ θ}``.
 
-        The score is ``1 − p_y`` (as measured, its sets are smaller than those of cumulated probabilities), its threshold that of
-        :func:`task_quantiles`, where what is guaranteed is said. Classes at the threshold itself are in the set. So equal probabilities cost
-        size, not coverage; at worst, for hard assignments that are right less often than ``coverage``, a set holds all classes.
+        The score is ``1 − p_y`` (as measured, its sets are smaller than those of cumulated probabilities), its
+        threshold that of :func:`task_quantiles`, where what is guaranteed is said. Classes at the threshold itself are
+        in the set. So equal probabilities cost size, not coverage; at worst, for hard assignments that are right less
+        often than ``coverage``, a set holds all classes.
 
         Args:
             prediction: the method's, or the same tempered.
             coverage: between 0 and 1; sets of a higher one contain those of a lower one.
-            empty: leave sets empty where no class is probable enough. Else the most probable class is always there, so that coverage is
-                never below the accuracy.
+            empty: leave sets empty where no class is probable enough. Else the most probable class is always there, so
+                that coverage is never below the accuracy.
         """
         probabilities = self.tempered(prediction).probabilities
         members = probabilities >= self._at(self.set_thresholds, coverage, "coverage")
@@ -210,10 +216,10 @@ class Calibration:
         return members
 
     def none_of_these(self, task: Task, false_alarms: float = 0.05) -> Bool[Tensor, "*task query"]:
-        """Queries that seem to be of no class in the support; of those that are of one, at most a share ``false_alarms`` does.
+        """Queries that seem to be of no class in the support; of those that are of one, at most a share does.
 
-        That share is guaranteed as the coverage of :meth:`sets` is, for tasks where every query is of one of the classes: those that are
-        not raise the novelty of the queries near them.
+        The share ``false_alarms`` is guaranteed as the coverage of :meth:`sets` is, for tasks where every query is of
+        one of the classes: those that are not raise the novelty of the queries near them.
         """
         return novelty(task) > self.novelty_threshold(false_alarms)
 
@@ -267,7 +273,8 @@ class Calibration:
 class Calibrated:
     """A method whose probabilities are calibrated. Its labels are those of the method.
 
-    It cannot be recorded as a CUDA graph, which would lose the temperature of its predictions; the method within may be one.
+    It cannot be recorded as a CUDA graph, which would lose the temperature of its predictions; the method within may
+    be one.
     """
 
     method: Method
@@ -307,12 +314,14 @@ def calibrate(
 ) -> Calibration:
     """Find a method's temperature and thresholds on validation tasks.
 
-    The first fifth of the tasks gives the temperature, the others the thresholds: so what these guarantee does not suffer from the
-    temperature having seen the same tasks. They hold for tasks like these: same protocol, and images that are as these are.
+    The first fifth of the tasks gives the temperature, the others the thresholds: so what these guarantee does not
+    suffer from the temperature having seen the same tasks. They hold for tasks like these: same protocol, and images
+    that are as these are.
 
     Args:
         features: validation images; never those that are tested on, better not those that a schedule was learned on.
-        tasks: a coverage c needs at least c/(1−c) tasks for the thresholds, and is met the more exactly the more there are.
+        tasks: a coverage c needs at least c/(1−c) tasks for the thresholds, and is met the more exactly the more there
+            are.
 
     The other arguments are those of :func:`unem.evaluate`.
 
@@ -381,9 +390,8 @@ def _check_probabilities(probabilities: Tensor) -> None:
 
 def _check_labels(probabilities: Tensor, labels: Tensor) -> None:
     if labels.shape != probabilities.shape[:-1] or labels.is_floating_point():
-        raise InputError(
-            f"labels: expected one class index per query, {tuple(probabilities.shape[:-1])}, got {labels.dtype} {tuple(labels.shape)}"
-        )
+        expected, shape = tuple(probabilities.shape[:-1]), tuple(labels.shape)
+        raise InputError(f"labels: expected one class index per query, {expected}, got {labels.dtype} {shape}")
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= probabilities.shape[-1]:
         raise InputError(f"labels: expected values in 0 … {probabilities.shape[-1] - 1}, found {low} … {high}")

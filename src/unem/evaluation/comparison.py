@@ -12,9 +12,9 @@ import torch
 
 from unem.data import FeatureSet, Protocol
 from unem.errors import InputError
-from unem.evaluation import record
 from unem.evaluation.metrics import interval95
 from unem.evaluation.prepare import Ready, Validation, check_validation
+from unem.evaluation.record import COLUMNS as NUMBERS
 from unem.evaluation.scoring import Evaluation, evaluate
 from unem.methods import Method
 
@@ -24,7 +24,7 @@ __all__ = ["COLUMNS", "FORMATS", "Comparison", "cells", "compare"]
 def _columns() -> dict[str, str]:
     """Titles by name: those of a record, with the difference to the best beside the accuracy, and what tuning took."""
     titles = {"method": "method", "shots": "shots"}
-    for column in record.COLUMNS:
+    for column in NUMBERS:
         titles[column.name] = column.title
         if column.name == "interval":
             titles |= {"difference": "to the best", "difference_interval": "± paired"}
@@ -100,8 +100,8 @@ def compare(
     Args:
         methods: methods, or names of registered ones.
         shots: numbers of shots; the protocol's when left out.
-        validation: where the methods given by name are tuned, or learned, before they are compared: for each number of shots,
-            each on the same validation tasks. Their defaults are used when left out.
+        validation: where the methods given by name are tuned, or learned, before they are compared: for each number of
+            shots, each on the same validation tasks. Their defaults are used when left out.
         progress: called with (method and shots, tasks done, tasks in all).
 
     The other arguments are those of :func:`unem.evaluate`.
@@ -151,7 +151,7 @@ def _rows(shots: int, results: Sequence[Evaluation]) -> list[dict[str, Any]]:
         values = {
             "method": result.method["name"],
             "shots": shots,
-            **{column.name: column.of(result) for column in record.COLUMNS},
+            **{column.name: column.of(result) for column in NUMBERS},
             "difference": difference.mean().item(),
             "difference_interval": interval95(difference),
             "validation_tasks": result.run.get("validation_tasks", 0),
@@ -164,7 +164,7 @@ def _rows(shots: int, results: Sequence[Evaluation]) -> list[dict[str, Any]]:
 def cells(row: Mapping[str, Any]) -> dict[str, str]:
     """A row as text, column by column."""
     best, tuned = row["difference"] == 0, bool(row["validation_tasks"])
-    text = {column.name: f"{row[column.name]:{column.digits}}" for column in record.COLUMNS}
+    text = {column.name: f"{row[column.name]:{column.digits}}" for column in NUMBERS}
     text |= {
         "difference": "" if best else f"{row['difference']:+.1f}".replace("-", "−"),
         "difference_interval": "" if best else f"{row['difference_interval']:.1f}",

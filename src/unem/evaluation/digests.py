@@ -24,11 +24,12 @@ __all__ = ["cached", "code_digest", "code_version", "content_digest", "program",
 
 COMPUTING = ("core", "data", "learning", "methods", "evaluation")  # the folders that decide a result
 COMPILED = (".c", ".cu")
+KERNELS = "triton_"  # Python that Triton compiles
 PACKAGE = Path(__file__).parents[1]
 
 
 def code_version(method: str | None = None) -> str:
-    """The version, and a digest of the program that decides results, so that no cached result outlives the code that made it.
+    """The version and a digest of the program that decides results: no cached result outlives the code behind it.
 
     Args:
         method: name of a registered method; the modules of one that is not of this library count too.
@@ -40,13 +41,14 @@ def code_version(method: str | None = None) -> str:
 def code_digest(others: tuple[Path, ...] = ()) -> str:
     """Names the program in the folders core, data, learning, methods and evaluation, and in other files.
 
-    Comments, docstrings and the layout of Python code do not count; C and CUDA sources count as they are.
+    Comments, docstrings and the layout of Python code do not count; sources that another compiler reads count as they
+    are.
     """
     content = hashlib.sha256()
     for path in (*_sources(PACKAGE), *others):
         name = path.relative_to(PACKAGE).as_posix() if path.is_relative_to(PACKAGE) else path.name
         text = path.read_text(encoding="utf-8")
-        content.update(name.encode() + b"\0" + (text if path.suffix in COMPILED else program(text)).encode())
+        content.update(name.encode() + b"\0" + (text if _is_compiled(path) else program(text)).encode())
     return content.hexdigest()[:10]
 
 
@@ -54,6 +56,10 @@ def _sources(root: Path) -> Iterator[Path]:
     for folder in COMPUTING:
         files = (p for p in (root / folder).rglob("*") if p.suffix in (".py", *COMPILED))
         yield from sorted(files, key=lambda p: p.relative_to(root).as_posix())
+
+
+def _is_compiled(path: Path) -> bool:
+    return path.suffix in COMPILED or path.name.startswith(KERNELS)
 
 
 def program(source: str) -> str:
@@ -68,9 +74,7 @@ def program(source: str) -> str:
     tree = ast.parse(source)
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
-        if isinstance(
-            body, list
-        ):  # a text that stands alone does nothing, be it the docstring of a class or of an attribute
+        if isinstance(body, list):  # docstrings, those of attributes too: a text that stands alone does nothing
             node.body = [s for s in body if not _is_text(s)] or [ast.Pass()]  # type: ignore[attr-defined]
     return ast.dump(tree)
 
@@ -91,7 +95,7 @@ def _modules_of(method: str) -> tuple[Path, ...]:
 def _file_of(kind: type) -> str | None:
     try:
         return inspect.getsourcefile(kind)
-    except (TypeError, OSError):  # made in a session that has no file
+    except (TypeError, OSError):  # defined in a session that has no file
         return None
 
 

@@ -17,9 +17,9 @@ __all__ = ["novelty"]
 def novelty(task: Task, *, neighbours: int = 3) -> Float[Tensor, "*task query"]:
     r"""How far a query is from every class of the support, and those like it are: ``½ d_n + ½ mean_{m ∈ N(n)} d_m``.
 
-    ``d_n = min_k mean_views ‖z_n − m_k‖² / v`` in the views "unit" and "root", m the class means of the support, v its pooled scatter
-    within classes, N(n) the nearest other queries in the same distance: images of a new class seldom come alone. It does not look at the prediction, so it
-    is the same for all methods.
+    ``d_n = min_k mean_views ‖z_n − m_k‖² / v`` in the views "unit" and "root", m the class means of the support, v its
+    pooled scatter within classes, N(n) the nearest other queries in the same distance: images of a new class seldom
+    come alone. It does not look at the prediction, so it is the same for all methods.
 
     Example:
         >>> support = torch.eye(3).repeat_interleave(2, 0) + 0.01 * torch.randn(6, 3)

@@ -44,8 +44,9 @@ class Validation:
         query: query images, if elsewhere.
         tasks: validation tasks for each point of a grid, the same for all methods; learning takes its own number.
         query_classes: classes that may be present, if others than in the comparison.
-        cache: folder that keeps what was found, so that nothing is computed twice.
-        learning: settings of :class:`unem.TrainingConfig` (of :class:`unem.FamilyConfig` for the families) that are not its defaults.
+        cache: folder that keeps results, so that nothing is computed twice.
+        learning: settings of :class:`unem.learning.TrainingConfig`, or of ``FamilyConfig`` for a family, that are not
+            the defaults.
     """
 
     features: FeatureSet
@@ -114,6 +115,6 @@ def check_validation(validation: Validation, test: FeatureSet) -> None:
     same_images = (validation.query or validation.features).digest == test.digest
     if same_images and validation.query_classes is None:
         raise InputError(
-            f"validation: {test.name!r} are the images that are tested on; settings chosen there would look better than they "
-            "are. Give another split, or other query classes"
+            f"validation: {test.name!r} are the images that are tested on; settings chosen there would look better "
+            "than they are. Give another split, or other query classes"
         )

@@ -39,7 +39,7 @@ class Record:
     """A result as plain values, in four parts.
 
     Attributes:
-        method: its ``name`` and its ``settings``: what determines its predictions.
+        method: its ``name``, its ``settings``, which determine its predictions, and what else is known of it.
         protocol: names and digests of the features, how tasks are drawn from them, how many, and the seed.
         scores: how it did; accuracies, intervals and calibration error in percent.
         run: what happened this time: seconds, memory, device, versions, date.
@@ -71,22 +71,22 @@ class Record:
 def flat(record: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """A record as one line of a table: the name of the method as ``method``, everything else by its own name.
 
-    Whoever wrote a method named its settings, so that one may be called like a number of the protocol, the scores or the run. It is then
-    ``method.NAME``, so that neither hides the other.
+    Whoever wrote a method named its settings, so that one may be called like a number of the protocol, the scores or
+    the run. It is then ``method.NAME``, so that neither hides the other.
 
     Example:
         >>> method = {"name": "unem-plus", "settings": {"effective_classes": 9, "law": "directions"}}
         >>> flat({"method": method, "protocol": {"effective_classes": 3}, "scores": {}, "run": {}})
         {'method': 'unem-plus', 'method.effective_classes': 9, 'law': 'directions', 'effective_classes': 3}
     """
-    method = record["method"]
+    about = {"method" if name == "name" else name: v for name, v in record["method"].items() if name != "settings"}
     rest = {**record["protocol"], **record["scores"], **record["run"]}
-    taken = {"method", *rest}
-    settings = {f"method.{name}" if name in taken else name: v for name, v in method["settings"].items()}
-    return {"method": method["name"], **settings, **rest}
+    taken = about.keys() | rest.keys()
+    settings = {f"method.{name}" if name in taken else name: v for name, v in record["method"]["settings"].items()}
+    return {**about, **settings, **rest}
 
 
-# -- the parts ------------------------------------------------------------------------------------------------------------
+# -- the parts ---------------------------------------------------------------------------------------------------------
 
 
 def describe_method(method: Method) -> dict[str, Any]:
@@ -124,17 +124,18 @@ def circumstances(device: torch.device | str) -> dict[str, Any]:
     }
 
 
-# -- numbers --------------------------------------------------------------------------------------------------------------
+# -- numbers -----------------------------------------------------------------------------------------------------------
 
 PerTask = Float[Tensor, " task"]
 
 
 @dataclass(frozen=True)
 class Score:
-    """A number that the accuracies of the tasks (in percent) and the calibration bins give. Tables show it under its title."""
+    """A number that follows from the accuracies of the tasks, in percent, and the calibration bins."""
 
     name: str
     title: str
+    """Heading of its column in tables."""
     of: Callable[[PerTask, CalibrationBins], float]
 
 

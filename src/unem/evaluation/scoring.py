@@ -20,10 +20,8 @@ from unem.methods import Method, create_for
 
 __all__ = ["Evaluation", "evaluate"]
 
-DRAWN_AHEAD = {
-    "cpu": 4 << 20,
-    "cuda": 64 << 20,
-}  # bytes of row numbers; on a GPU drawing is launches, however many tasks
+# Bytes of row numbers; on a GPU drawing is launches, however many tasks.
+DRAWN_AHEAD = {"cpu": 4 << 20, "cuda": 64 << 20}
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,8 @@ def evaluate(
         device: where it runs.
         batch_size: tasks handled at once; chosen from a memory budget when left out.
         progress: called with (tasks done, tasks in all).
-        observe: called with each batch of tasks, its prediction and the classes of its queries, outside the time that is measured.
+        observe: called with each batch of tasks, its prediction and the classes of its queries, outside the time that
+            is measured.
 
     Example:
         >>> import torch, unem
@@ -229,6 +228,6 @@ def _warn_if_learned_here(method: Method, query: FeatureSet, protocol: Protocol)
     then, now = ((p or {}).get("query_classes") for p in (source.get("protocol"), protocol.to_dict()))
     if then is None or now is None or set(then) & set(now):
         warn_once(
-            f"the schedule was learned on tasks from these very images ({query.name}); its accuracy here is too optimistic. "
-            "Keep a test split apart"
+            f"the schedule was learned on tasks from these very images ({query.name}); its accuracy here is too "
+            "optimistic. Keep a test split apart"
         )

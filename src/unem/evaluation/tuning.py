@@ -1,4 +1,4 @@
-"""Choose a method's settings on validation tasks: the same number for every method, each point of a declared grid once."""
+"""Choose a method's settings on validation tasks: the same tasks for every method, each point of a grid once."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _trial(
 def determining(
     features: FeatureSet, query: FeatureSet | None, protocol: Protocol, tasks: int, seed: int
 ) -> dict[str, Any]:
-    """What a result on validation tasks depends on, the method aside: the protocol of its record, whatever the files are called."""
+    """What a result on validation tasks depends on, the method aside, whatever the files are called."""
     names = ("features", "query_features")
     described = describe_tasks(features, query, protocol, tasks, seed)
     digests = {"digest": content_digest(features), "query_digest": content_digest(query or features)}

@@ -1,7 +1,7 @@
 """Experiments: many results at once.
 
-A sweep (:class:`Spec`) expands into cells, which are data; an engine computes those that a :class:`ResultsStore` does not have
-(:func:`execute`). :mod:`unem.experiments.paper` has the paper's tables and figures as such sweeps.
+A sweep (:class:`Spec`) expands into cells, which are data; an engine computes those that a :class:`ResultsStore` does
+not have (:func:`execute`). :mod:`unem.experiments.paper` has the paper's tables and figures as such sweeps.
 """
 
 from unem.evaluation import code_version

@@ -62,8 +62,8 @@ def execute(
 ) -> Execution:
     """Compute the rows that the store does not have.
 
-    Every row is written by this process as soon as it comes in, so whatever ends it, the rows that came in are kept. A job that
-    fails does not stop the others; a job whose worker dies is done again, a few times.
+    Every row is written by this process as soon as it comes in, so whatever ends it, the rows that came in are kept. A
+    job that fails does not stop the others; a job whose worker dies is done again, a few times.
     """
     return _Run(cells, store, engine, progress).go()
 

@@ -78,9 +78,9 @@ def parse_classes(text: str | None, class_ids: tuple[int, ...], name: str = "que
 def usual_images(features: FeatureSet, digest: str) -> tuple[Images, Images]:
     """Where a file is learned on, and where it is tested.
 
-    With splits ``val`` and ``test``: learned on the one and tested on the other, with support from ``train`` where that has the
-    classes of ``test``. Without them the images are one pool: learned with queries of the even classes, tested with those of
-    the odd ones.
+    With splits ``val`` and ``test``: learned on the one and tested on the other, with support from ``train`` where that
+    has the classes of ``test``. Without them the images are one pool: learned with queries of the even classes, tested
+    with those of the odd ones.
 
     Example:
         >>> import torch
@@ -116,8 +116,8 @@ class FeatureFolder:
         return sorted({f.stem for f in self._files()})
 
     def _files(self) -> list[Path]:
-        found = [f for f in self.folder.iterdir() if f.suffix in ENDINGS and not f.name.startswith(".")]
-        return [f for f in found if not f.stem.endswith("_labels")]
+        files = (f for f in self.folder.iterdir() if f.suffix in ENDINGS and not f.name.startswith("."))
+        return [f for f in files if not f.stem.endswith("_labels")]
 
     def path(self, name: str) -> Path:
         """The file of a name."""
@@ -141,8 +141,8 @@ class FeatureFolder:
         """The file that images come from; it must still be what it was."""
         if self.digest(images.features) != images.digest:
             raise InputError(
-                f"features: {images.features!r} is not the file that was planned with (content {self.digest(images.features)}, "
-                f"expected {images.digest})"
+                f"features: {images.features!r} is not the file that was planned with "
+                f"(content {self.digest(images.features)}, expected {images.digest})"
             )
         return self.load(images.features)
 

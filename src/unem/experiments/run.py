@@ -19,7 +19,7 @@ from unem.experiments.images import Images
 from unem.methods import Method, create_for, create_method, method_info
 from unem.presets import load_schedule
 
-__all__ = ["find_method", "origin_of", "run_job"]
+__all__ = ["import_method", "origin_of", "run_job"]
 
 LARGEST_CONFUSION = 256  # classes; a larger table is not worth its place in every row
 
@@ -32,14 +32,14 @@ def origin_of(method: str) -> dict[str, Any] | None:
     return None if module.split(".")[0] == "unem" else {"module": module, "path": [p for p in sys.path if p]}
 
 
-def find_method(method: str, origin: Mapping[str, Any] | None) -> None:
+def import_method(method: str, origin: Mapping[str, Any] | None) -> None:
     """Import the module that registers a method, in a process that may not know it yet."""
     if origin is None:
         return
     if origin["module"] == "__main__":
         raise InputError(
-            f"method: {method!r} is defined in the script that was started, which workers do not run; define it in a module "
-            "that the script imports"
+            f"method: {method!r} is defined in the script that was started, which workers do not run; define it in a "
+            "module that the script imports"
         )
     sys.path += [folder for folder in origin["path"] if folder not in sys.path]
     importlib.import_module(origin["module"])

@@ -27,7 +27,7 @@ def seed_file(output: Path, seed: int) -> Path:
 
 
 def spread(schedules: Sequence[Schedule]) -> dict[str, Any]:
-    """Mean, standard deviation and range over schedules of each layer's λ/|Q| and T, of T_z, and of the held-out accuracy.
+    """Mean, standard deviation and range over schedules of each layer's λ/|Q| and T and of T_z; held-out accuracies.
 
     Example:
         >>> both = [Schedule((1.0, 2.0), 1.0, 1.0), Schedule((3.0, 2.0), 1.0, 2.0)]
@@ -55,7 +55,7 @@ def _over(columns: Sequence[Sequence[float]]) -> dict[str, list[float]]:
 
 
 def held_out_accuracy(schedule: Schedule) -> float | None:
-    """What the kept epoch had on held-out tasks, in percent; nothing where no task was held out or no epoch was completed."""
+    """Of the kept epoch, in percent; None where no task was held out or no epoch was completed."""
     history, kept = schedule.provenance.get("history", []), schedule.provenance.get("kept_epoch", 0)
     accuracy = history[kept - 1]["validation_accuracy"] if kept else None
     return None if accuracy is None or accuracy != accuracy else float(accuracy)

@@ -50,7 +50,7 @@ KINDS: Mapping[str, tuple[type, ...]] = {  # of the values of a list, where Prot
     "overlap": (bool,),
 }
 IMAGES = ("support_split", "query_split", "query_classes")
-TOLD = ("shots", "query_classes")  # of a family's settings: those that its protocol says
+FROM_PROTOCOL = ("shots", "query_classes")  # settings of a family that follow from the protocol
 RECIPES = {"default": TrainingConfig.default, "published": TrainingConfig.published}
 
 
@@ -241,7 +241,7 @@ def _learning(block: Mapping[str, Any], info: MethodInfo, chosen: Mapping[str, A
         config = asdict(_config(info, chosen, changes))
     except (TypeError, ValueError) as error:
         raise InputError(f"learning: {error}") from None
-    return {name: value for name, value in config.items() if name in changes or name not in TOLD}
+    return {name: value for name, value in config.items() if name in changes or name not in FROM_PROTOCOL}
 
 
 def _config(info: MethodInfo, chosen: Mapping[str, Any], changes: Mapping[str, Any]) -> TrainingConfig | FamilyConfig:
@@ -288,25 +288,25 @@ def _unusable(cell: Cell, folder: FeatureFolder) -> str | None:
 
 
 def _methods(words: Any) -> list[MethodInfo]:
-    found: dict[str, MethodInfo] = {}
+    chosen: dict[str, MethodInfo] = {}
     texts = _strings(words, "methods")
     unwanted = [w for w in texts if w.startswith("!")]
     for word in (w for w in texts if w not in unwanted):
         matching = list_methods(",".join([word, *unwanted])) if set("*?[") & set(word) else [method_info(word)]
         if not matching:
             raise InputError(f"methods: none matches {word!r}")
-        found |= {m.name: m for m in matching if not any(fnmatch.fnmatch(m.name, w[1:]) for w in unwanted)}
-    return list(found.values())
+        chosen |= {m.name: m for m in matching if not any(fnmatch.fnmatch(m.name, w[1:]) for w in unwanted)}
+    return list(chosen.values())
 
 
 def _named(words: Any, names: Sequence[str], what: str) -> list[str]:
-    found: dict[str, None] = {}
+    chosen: dict[str, None] = {}
     for word in _strings(words, what):
         matching = [n for n in names if fnmatch.fnmatch(n, word)]
         if not matching:
             raise InputError(f"{what}: {word!r} is not among the files found ({', '.join(names) or 'there are none'})")
-        found |= dict.fromkeys(matching)
-    return list(found)
+        chosen |= dict.fromkeys(matching)
+    return list(chosen)
 
 
 def _strings(value: Any, what: str) -> list[str]:

@@ -28,8 +28,8 @@ Row = dict[str, Any]
 class ResultsStore:
     """Rows of a folder. A row is written aside and renamed, so that a reader never meets half of one.
 
-    A row has a ``key`` (what determines it, and its name), a ``result`` (the same wherever it is computed) and a ``run`` (time,
-    memory, versions: what happened this time).
+    A row has a ``key`` (what determines it, and its name), a ``result`` (the same wherever it is computed) and a
+    ``run`` (time, memory, versions: what happened this time).
 
     Example:
         >>> import tempfile
@@ -42,8 +42,8 @@ class ResultsStore:
     def __init__(self, folder: str | os.PathLike[str], *, create: bool = True) -> None:
         self.folder = Path(folder)
         if self.folder.is_file() or not (create or self.folder.is_dir()):
-            found = "is a file" if self.folder.is_file() else "does not exist"
-            raise InputError(f"results: {os.fspath(folder)!r} {found}; a folder of results is expected")
+            problem = "is a file" if self.folder.is_file() else "does not exist"
+            raise InputError(f"results: {os.fspath(folder)!r} {problem}; a folder of results is expected")
         if create:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
@@ -78,10 +78,10 @@ class ResultsStore:
 
     def find(self, beginning: str) -> Row:
         """The row whose name begins so."""
-        found = [name for name in self.names() if name.startswith(beginning)]
-        row = self.get(found[0]) if len(found) == 1 else None
+        names = [name for name in self.names() if name.startswith(beginning)]
+        row = self.get(names[0]) if len(names) == 1 else None
         if row is None:
-            problem = f"{len(found)} rows begin so" if len(found) > 1 else "no row begins so"
+            problem = f"{len(names)} rows begin so" if len(names) > 1 else "no row begins so"
             raise InputError(f"row: {beginning!r}: {problem} (`unem results ls` lists them)")
         return row
 
@@ -107,13 +107,13 @@ class ResultsStore:
 
     def plans(self) -> dict[str, Row]:
         """What recipes and sweeps asked for, by name."""
-        found = {}
+        plans = {}
         for path in sorted((self.folder / PLANS).glob("*.json")):
             with suppress(OSError, UnicodeDecodeError, json.JSONDecodeError):
                 plan = json.loads(path.read_text(encoding="utf-8"))
                 if isinstance(plan, dict) and isinstance(plan.get("cells"), list):
-                    found[path.stem] = plan
-        return found
+                    plans[path.stem] = plan
+        return plans
 
 
 def record_of(row: Mapping[str, Any]) -> Record:
@@ -145,17 +145,13 @@ COLUMNS = (
 def columns_of(row: Mapping[str, Any]) -> Row:
     """A cell's row as one line of a table: the columns of :data:`COLUMNS`."""
     record = record_of(row)
-    method, protocol, run = record.method, record.protocol, record.run
     values = {
-        **{name: protocol[name] for name in ("features", *TASKS)},
-        **{name: method[name] for name in ("variant", "training_seed", "learned_on", "code")},
+        **record.row(),
         **{column.name: column.of(record) for column in NUMBERS},
         "name": row["name"],
-        "method": method["name"],
-        "settings": ", ".join(f"{name}={value}" for name, value in method["settings"].items()),
-        "effective_classes": _effective(protocol["effective_classes"]),
-        "preparation_seconds": run.get("preparation_seconds"),
-        "date": run["date"],
+        "settings": ", ".join(f"{name}={value}" for name, value in record.method["settings"].items()),
+        "effective_classes": _effective(record.protocol["effective_classes"]),
+        "preparation_seconds": record.run.get("preparation_seconds"),
     }
     return {name: values[name] for name in COLUMNS}
 

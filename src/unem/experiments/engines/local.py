@@ -24,12 +24,13 @@ MODULE = "unem.experiments.engines.worker"
 
 
 class LocalEngine:
-    """Worker processes, one thread each: as many jobs at once as there are cores, and rows that do not depend on their number.
+    """Worker processes, one thread each: as many jobs at once as there are cores.
 
-    Several may share a GPU, which then never waits for one of them; each takes its part of the memory.
+    Rows do not depend on their number. Several may share a GPU, which then never waits for one of them; each takes its
+    part of the memory.
 
-    Processes talk in lines of JSON over pipes. A worker that dies is replaced and its job reported as lost; when this process
-    dies, the workers end by themselves.
+    Processes talk in lines of JSON over pipes. A worker that dies is replaced and its job reported as lost; when this
+    process dies, the workers end by themselves.
 
     Args:
         features: folder of feature files.

@@ -15,7 +15,7 @@ from unem.experiments.cells import Job, job_from_key
 from unem.experiments.engines.worker import describe_error
 from unem.experiments.execution import Outcome
 from unem.experiments.images import CUT_AT_ONCE, LOADED_AT_ONCE, FeatureFolder, Images
-from unem.experiments.run import find_method, origin_of, run_job
+from unem.experiments.run import import_method, origin_of, run_job
 
 __all__ = ["RayEngine", "packed", "unpacked"]
 
@@ -26,14 +26,14 @@ AHEAD = 2  # jobs in flight for each that can run, so that no core waits for the
 class RayEngine:
     """Tasks on a Ray cluster.
 
-    Each feature file is put once into the object store, from where the nodes fetch it once each; a worker process keeps the
-    sets it has built. Rows come back to this process, which alone writes them: nodes need no common folder. A worker or node
-    that dies loses nothing, its tasks run elsewhere.
+    Each feature file is put once into the object store, from where the nodes fetch it once each; a worker process keeps
+    the sets it has built. Rows come back to this process, which alone writes them: nodes need no common folder. A
+    worker or node that dies loses nothing, its tasks run elsewhere.
 
     Args:
         features: folder of feature files, on this machine only.
-        address: of the cluster, ``"auto"`` for the one this machine is part of; a cluster of this machine alone is started when
-            left out.
+        address: of the cluster, ``"auto"`` for the one this machine is part of; a cluster of this machine alone is
+            started when left out.
         device: ``"cpu"``, or ``"cuda"`` for ``gpus`` of a GPU for each job.
         workers: cores of a cluster that is started here.
     """
@@ -125,7 +125,7 @@ def _run_on_node(
     _sets.update(sets)
     try:
         job = job_from_key(key)
-        find_method(job.method, origin)
+        import_method(job.method, origin)
         return {"row": run_job(job, _pools, prepared, device)}
     except Exception as error:  # as in the local worker; Ray would repeat the job or end the sweep
         return {"error": describe_error(error)}

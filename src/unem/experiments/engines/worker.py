@@ -14,7 +14,7 @@ from typing import Any
 from unem.errors import InputError
 from unem.experiments.cells import job_from_key
 from unem.experiments.images import FeatureFolder
-from unem.experiments.run import find_method, run_job
+from unem.experiments.run import import_method, run_job
 
 __all__ = ["describe_error", "main"]
 
@@ -27,7 +27,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def main() -> None:
-    """Serve until the other end closes. The parent decides when to stop, so an interrupt of the terminal is its business."""
+    """Serve until the other end closes: the parent decides when to stop, also when the terminal interrupts."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever prints must not disturb the answers
@@ -50,7 +50,7 @@ def _listen(jobs: queue.Queue[str]) -> None:
 def _answer(order: dict[str, Any], folder: FeatureFolder) -> dict[str, Any]:
     try:
         job = job_from_key(order["key"])
-        find_method(job.method, order["origin"])
+        import_method(job.method, order["origin"])
         row = run_job(job, folder.pools, order["prepared"], order["device"])
         return {"name": order["name"], "row": row}
     except Exception as error:  # one job must not end the others

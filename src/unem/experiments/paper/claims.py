@@ -139,7 +139,7 @@ def _depth(rows: Sequence[Row]) -> list[Check]:
 
 
 def _learned_lambda(rows: Sequence[Row]) -> list[Check]:
-    """Learned λ against the best of the curve, for λ learned alone (T = 1) and for UNEM (the middle one of its layers)."""
+    """Learned λ against the best of the curve, for λ learned alone (T = 1) and for UNEM (the median of its layers)."""
     checks = []
     for (features,), group in _groups(rows, "features").items():
         curve = {r["key"]["settings"]["class_balance"]: r for _, r in group if "class_balance" in r["key"]["settings"]}
@@ -154,13 +154,14 @@ def _learned_lambda(rows: Sequence[Row]) -> list[Check]:
 
 
 def _near(features: str, row: Row, best: float, best_row: Row, more: str) -> list[Check]:
-    """Near is within a factor of 2, or, for λ alone, a loss of less than a point; UNEM has other numbers to make up for its λ."""
+    """Near is within a factor of 2, or, for λ alone, a loss below a point: UNEM has other numbers to make up for λ."""
     learned, queries = row["result"]["schedule"]["class_balance"], row["key"]["protocol"]["queries"]
     alone = not isinstance(learned, list)
     beta = learned if alone else statistics.median(learned)
     gain = paired(row, best_row)
     close = 0.5 <= beta / best <= 2 or (alone and gain.mean > -1.0)
-    seen = f"λ = {beta * queries:.0f}{'' if alone else ' in the middle'}, best of the curve λ = {best * queries:.0f}; {gain} points{more}"
+    which = "" if alone else " in the middle"
+    seen = f"λ = {beta * queries:.0f}{which}, best of the curve λ = {best * queries:.0f}; {gain} points{more}"
     name = "λ learned alone is near the best one" if alone else "UNEM's λ is near the best one"
     checks = [Check(name, features, "seen" if close else "not seen", seen)]
     if not alone:

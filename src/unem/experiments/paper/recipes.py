@@ -141,7 +141,8 @@ def plan_recipe(
 ) -> RecipePlan:
     """What can be computed of a recipe with the files of a folder.
 
-    A file of the paper's name that lacks the splits ``val`` and ``test`` stands in for the paper's too: its tasks are others.
+    A file of the paper's name that lacks the splits ``val`` and ``test`` stands in for the paper's too: its tasks are
+    others.
 
     Args:
         overrides: values that replace those of every block, such as ``tasks``.
@@ -208,10 +209,10 @@ def _other_tasks(folder: FeatureFolder, name: str) -> str:
 
 def file_names(names: Any) -> list[str]:
     """Names of files, with "@LIST" for a list of them."""
-    found: list[str] = []
+    files: list[str] = []
     for name in _as_list(names):
-        found += _data()["files"][name[1:]] if name.startswith("@") else [name]
-    return found
+        files += _data()["files"][name[1:]] if name.startswith("@") else [name]
+    return files
 
 
 def _present(candidates: list[str], folder: FeatureFolder) -> list[str]:

@@ -46,7 +46,7 @@ class Entry:
 def entries(recipe: Recipe | None, rows: Sequence[Mapping[str, Any]], stand_ins: Mapping[str, str]) -> list[Entry]:
     """Entries of rows; the paper's numbers only go to rows on the paper's own features."""
     numbers = {} if recipe is None else {_place(p): p for p in printed(recipe)}
-    made = []
+    listed = []
     deep = any(", L = " in columns_of(row)["variant"] for row in rows)
     for row in rows:
         columns = columns_of(row)
@@ -54,8 +54,8 @@ def entries(recipe: Recipe | None, rows: Sequence[Mapping[str, Any]], stand_ins:
         paper = numbers.get(_place(columns)) if own else None
         value = None if paper is None else paper["value"]
         difference = None if paper is None or value is None else _difference(columns, value, paper["tasks"])
-        made.append(Entry(columns, row, deep, value, difference, None if paper is None else paper["more"]))
-    return made
+        listed.append(Entry(columns, row, deep, value, difference, None if paper is None else paper["more"]))
+    return listed
 
 
 def _usual(columns: Mapping[str, Any]) -> bool:
@@ -74,10 +74,10 @@ def _difference(columns: Mapping[str, Any], value: float, tasks: int | None) -> 
     return Difference(columns["accuracy"] - value, math.hypot(columns["interval"], theirs))
 
 
-def depth_rows(made: Sequence[Entry]) -> list[dict[str, Any]]:
-    """What depth costs and brings, as the paper tabulates it: numbers to learn, accuracy, seconds to learn, milliseconds a task."""
+def depth_rows(listed: Sequence[Entry]) -> list[dict[str, Any]]:
+    """What depth costs and brings, as the paper tabulates it: parameters, accuracy, time to learn, time a task."""
     rows = []
-    for entry in made:
+    for entry in listed:
         if not entry.deep or not entry.row["key"]["preparation"]:
             continue
         layers, more = entry.row["key"]["preparation"]["learning"]["layers"], entry.more or {}
@@ -116,43 +116,43 @@ class Grid:
         return max(mean_accuracy(self.places[n, column]) for n in self.labels if (n, column) in self.places)
 
 
-def mean_accuracy(found: Sequence[Entry]) -> float:
+def mean_accuracy(seeds: Sequence[Entry]) -> float:
     """Over training seeds."""
-    return float(sum(e.columns["accuracy"] for e in found) / len(found))
+    return float(sum(e.columns["accuracy"] for e in seeds) / len(seeds))
 
 
-def grid(made: Sequence[Entry]) -> list[Grid]:
+def grid(listed: Sequence[Entry]) -> list[Grid]:
     """Entries as tables."""
     columns: dict[str, dict[str, None]] = {}
-    for entry in made:
-        columns.setdefault(entry.columns["features"], {})[column_name(entry, made)] = None
+    for entry in listed:
+        columns.setdefault(entry.columns["features"], {})[column_name(entry, listed)] = None
     alone = {features: next(iter(names)) for features, names in columns.items() if len(names) == 1}
     groups: dict[str, list[Entry]] = {}
-    for entry in made:
+    for entry in listed:
         features = entry.columns["features"]
         title = alone[features] if features in alone and len(alone) > 1 else features
         groups.setdefault(title, []).append(entry)
-    return [_grid(title, group, made) for title, group in groups.items()]
+    return [_grid(title, group, listed) for title, group in groups.items()]
 
 
-def _grid(title: str, group: Sequence[Entry], made: Sequence[Entry]) -> Grid:
+def _grid(title: str, group: Sequence[Entry], listed: Sequence[Entry]) -> Grid:
     by_features = title not in {e.columns["features"] for e in group}
     places: dict[tuple[str, str], list[Entry]] = {}
     features = {}
     for entry in group:
-        column = entry.columns["features"] if by_features else column_name(entry, made)
+        column = entry.columns["features"] if by_features else column_name(entry, listed)
         features[column] = entry.columns["features"]
         places.setdefault((entry.label, column), []).append(entry)
     labels = tuple(dict.fromkeys(e.label for e in group))
     return Grid(title, labels, tuple(features), places, features)
 
 
-def column_name(entry: Entry, made: Sequence[Entry]) -> str:
+def column_name(entry: Entry, listed: Sequence[Entry]) -> str:
     """Shots, and the numbers of the protocol that vary."""
     parts = []
     for name, title in (("effective_classes", "K_eff"), ("queries", "|Q|"), ("seed", "seed")):
-        if len({e.columns[name] for e in made}) > 1:
+        if len({e.columns[name] for e in listed}) > 1:
             parts.append(f"{title} {entry.columns[name]}")
     shots = [f"{entry.columns['shots']} shots"]
-    several = len({e.columns["shots"] for e in made if e.columns["features"] == entry.columns["features"]}) > 1
+    several = len({e.columns["shots"] for e in listed if e.columns["features"] == entry.columns["features"]}) > 1
     return ", ".join((shots if several or not parts else []) + parts)
