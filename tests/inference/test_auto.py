@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import unem
-from unem.inference.auto import CHOOSABLE, PUBLISHED_SCATTER, choose, rescaled
+from unem.inference import Reason, choose, decide, rescaled, sentence
+from unem.inference.auto import INDEPENDENT, PUBLISHED_SCATTER
 
 
 def task(classes=40, shots=5, queries=20, features=16, *, apart=3.0, seed=0, relu=False, unit=False, labels=None):
@@ -28,24 +29,24 @@ CLIP, RESNET = "unem-plus/clip-rn50", "unem-plus/resnet18"
 
 
 @pytest.mark.parametrize(
-    ("made", "preset", "because"),
+    ("made", "preset", "code"),
     [
-        (task(), CLIP, "travels best"),
-        (task(relu=True), RESNET, "nowhere negative"),
-        (task(relu=True, unit=True), CLIP, "travels best"),  # of one length, as normalised embeddings are
-        (task(100, relu=True), CLIP, "travels best"),  # the other family breaks down with so many classes
-        (task(10, 1), RESNET, "10 classes with 1 shots"),
-        (task(60, 1), CLIP, "travels best"),
-        (task(apart=0.2), RESNET, "they overlap"),
-        (task(100, apart=0.2), CLIP, "travels best"),
+        (task(), CLIP, "general"),
+        (task(relu=True), RESNET, "pooled-features"),
+        (task(relu=True, unit=True), CLIP, "general"),  # of one length, as normalised embeddings are
+        (task(100, relu=True), CLIP, "general"),  # the other family breaks down with so many classes
+        (task(10, 1), RESNET, "few-classes-one-shot"),
+        (task(60, 1), CLIP, "general"),
+        (task(apart=0.2), RESNET, "overlap"),
+        (task(100, apart=0.2), CLIP, "general"),
     ],
 )
-def test_families_by_what_the_features_look_like(made, preset, because):
+def test_families_by_what_the_features_look_like(made, preset, code):
     choice = choose(made)
-    assert (choice.method, choice.preset) == ("unem-plus", preset)
-    assert because in choice.reason
-    assert choice.reason.startswith(preset)
-    assert choice.schedule == unem.load_family(preset)
+    assert (choice.method.name, choice.preset) == ("unem-plus", preset)
+    assert choice.reason.code == code
+    assert sentence(choice.reason).startswith(preset)
+    assert choice.schedule == unem.load_schedule(preset)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,8 @@ def test_families_by_what_the_features_look_like(made, preset, because):
 def test_the_nearest_published_schedule(shots, classes, features, preset):
     choice = choose(task(classes, shots, features=features), method="unem-gaussian")
     assert choice.preset == f"unem-gaussian/{preset}"
-    assert preset in choice.reason
+    assert preset in str(choice.reason)
+    assert choice.reason.numbers["shots"] == shots
 
 
 @settings(max_examples=30, deadline=None)
@@ -70,7 +72,7 @@ def test_the_unit_of_the_features_does_not_matter(unit, shots, classes, seed):
     """A published schedule is tied to the scale of its backbone; rescaled, it says the same of features in any unit."""
     one = task(classes, shots, seed=seed)
     other = unem.Task(unit * one.support[0], one.support_labels[0], unit * one.query[0])
-    found = [choose(t, method="unem-gaussian").create().predict(t).probabilities for t in (one, other)]
+    found = [choose(t, method="unem-gaussian").method.predict(t).probabilities for t in (one, other)]
     torch.testing.assert_close(*(f.squeeze(0) for f in found), atol=2e-3, rtol=0)
     assert choose(one).preset == choose(other).preset
 
@@ -78,7 +80,7 @@ def test_the_unit_of_the_features_does_not_matter(unit, shots, classes, seed):
 def test_rescaled_features_have_the_scatter_that_was_aimed_at():
     """Against a plain computation of the pooled scatter."""
     made = task(6, 4)
-    schedule = unem.preset("unem-gaussian/cub/resnet18/5-shot")
+    schedule = unem.load_schedule("unem-gaussian/cub/resnet18/5-shot")
     factor = rescaled(schedule, made).feature_scale / schedule.feature_scale
     rows, labels = factor * made.support[0].numpy(), made.support_labels[0].numpy()
     within = sum(((rows[labels == k] - rows[labels == k].mean(0)) ** 2).sum() for k in range(6)) / (24 - 6)
@@ -87,14 +89,14 @@ def test_rescaled_features_have_the_scatter_that_was_aimed_at():
 
 def test_one_shot_and_rows_that_coincide_have_a_scale_too():
     alone = unem.Task(torch.tensor([[0.0], [2.0], [8.0]]), torch.tensor([0, 1, 2]), torch.tensor([[1.0]]))
-    schedule = unem.preset("unem-gaussian/cub/resnet18/1-shot")
+    schedule = unem.load_schedule("unem-gaussian/cub/resnet18/1-shot")
     spread = 0.5 * np.mean([4, 4, 36])  # half the squared distance to the nearest other class
     assert rescaled(schedule, alone).feature_scale == pytest.approx(
         schedule.feature_scale * (PUBLISHED_SCATTER / spread) ** 0.5
     )
     same = unem.Task(torch.ones(4, 3), torch.tensor([0, 0, 1, 1]), torch.ones(2, 3))
     for method in ("unem-plus", "unem-gaussian"):
-        assert torch.isfinite(choose(same, method=method).create().predict(same).probabilities).all()
+        assert torch.isfinite(choose(same, method=method).method.predict(same).probabilities).all()
 
 
 @pytest.mark.parametrize(
@@ -105,7 +107,7 @@ def test_no_published_schedule_for_more_classes_than_there_are(classes, preset):
     made = unem.Task(similarities, torch.arange(classes), similarities[:7])
     choice = choose(made, inputs="similarities")
     assert choice.preset == f"unem-dirichlet/{preset}/clip-rn50/4-shot"
-    assert choice.schedule == unem.preset(choice.preset)
+    assert choice.schedule == unem.load_schedule(choice.preset)
 
 
 def test_similarities_that_are_no_cosines_are_brought_to_their_spread():
@@ -119,8 +121,10 @@ def test_texts_are_recognised():
     rows = torch.nn.functional.normalize(torch.randn(12, 8), dim=-1)
     made = unem.Task(rows, torch.arange(12) % 3, rows, text=rows[:3])
     choice = choose(made)
-    assert (choice.method, choice.preset) == ("unem-joint", "unem-joint/clip")
-    assert choose(made, method="unem-plus").method == "unem-plus"
+    assert (choice.method.name, choice.preset, choice.reason.code) == ("unem-joint", "unem-joint/clip", "text")
+    assert choose(made, method="unem-plus").method.name == "unem-plus"
+    alone = choose(made, support=False)
+    assert (alone.method.name, alone.reason.code) == ("zero-shot-unem-joint", "text-alone")
 
 
 def test_padding_is_not_looked_at():
@@ -137,15 +141,94 @@ def test_padding_is_not_looked_at():
     assert other.schedule.feature_scale == pytest.approx(one.schedule.feature_scale, rel=1e-4)
 
 
-def test_methods_without_a_schedule_are_named():
-    with pytest.raises(unem.InputError, match=r"schedules can be chosen for unem-plus, .*, not for 'paddle'"):
-        choose(task(), method="paddle")
+LEARNED = [m.name for m in unem.list_methods() if m.learned and unem.list_presets(f"{m.name}/*")]
 
 
-@pytest.mark.parametrize("method", CHOOSABLE)
+@pytest.mark.parametrize("method", LEARNED)
 def test_every_choice_makes_its_method(method):
     rows = torch.nn.functional.normalize(torch.rand(12, 3), dim=-1)
     made = unem.Task(rows, torch.arange(12) % 3, rows, text=rows[:3])
     choice = choose(made, method=method)
-    assert choice.create().name == method
+    assert choice.method.name == method
     assert choice.preset in unem.list_presets()
+    assert not choice.open
+
+
+# -- what was given ----------------------------------------------------------------------------------------------------
+
+
+def test_a_method_without_a_schedule_is_taken_as_it_is():
+    choice = choose(task(), method="paddle", options={"iterations": 3})
+    assert (choice.method, choice.preset) == (unem.create_method("paddle", iterations=3), None)
+    assert choice.reason == Reason("given")
+    with pytest.raises(unem.InputError, match="'paddle' works without one"):
+        choose(task(), method="paddle", schedule=CLIP)
+
+
+def test_a_schedule_that_was_given_is_used():
+    family = unem.load_schedule(RESNET)
+    for fixed in ({"schedule": RESNET}, {"schedule": family}, {"options": {"schedule": family}}):
+        choice = choose(task(), **fixed)
+        assert choice.schedule == family
+        assert (choice.reason.code, choice.open) == ("given", False)
+    assert choose(task(), schedule=RESNET).preset == RESNET
+
+
+def test_the_number_of_classes_goes_to_methods_that_take_it_and_is_noted_for_others():
+    assert choose(task(), effective_classes=3).method.effective_classes == 3
+    assert choose(task(), effective_classes=3).open
+    (note,) = choose(task(), method="paddle", effective_classes=3).notes
+    assert note == "paddle does not look at the number of effective classes"
+    similarities = unem.Task(torch.rand(6, 3), torch.arange(6) % 3, torch.rand(4, 3))
+    (note,) = choose(similarities, method="em-dirichlet").notes
+    assert "assumes that 5 classes are present" in note
+    assert "--" not in note
+    with pytest.raises(unem.InputError, match=r"effective_classes: expected 1 … 40, got 41"):
+        choose(task(), effective_classes=41)
+
+
+def test_nothing_to_choose_for():
+    with pytest.raises(unem.InputError, match="support, text: both are missing"):
+        choose(task(), support=False)
+
+
+# -- the answer and what it is by --------------------------------------------------------------------------------------
+
+
+def grouped(scenes=True, seed=1):
+    """Five labelled samples of eight classes; queries that group by scene rather than by class, or of two classes."""
+    g = torch.Generator().manual_seed(seed)
+    centres, places = torch.randn(8, 24, generator=g), 2 * torch.randn(3, 24, generator=g)
+
+    def samples(labels):
+        where = torch.randint(3, (len(labels),), generator=g) if scenes else torch.zeros_like(labels)
+        return centres[labels] + places[where] + 0.3 * torch.randn(len(labels), 24, generator=g)
+
+    labels, truth = torch.arange(40) % 8, torch.arange(200) % (8 if scenes else 2)
+    return unem.Task(samples(labels), labels, samples(truth))
+
+
+def test_where_independent_is_better_the_choice_is_that_of_the_answer():
+    made = grouped()
+    choice, prediction = decide(made, choose(made))
+    assert (choice.method.name, choice.preset, choice.schedule) == (INDEPENDENT, None, None)
+    assert choice.reason.code == "independent-better"
+    assert choice.held_out.jointly < choice.held_out.independently
+    assert torch.equal(prediction.probabilities, choice.method.predict(made).probabilities)
+    assert "unem-plus" not in str(choice.reason)
+
+
+def test_where_joint_is_no_worse_the_choice_stays_and_says_what_was_held_out():
+    made = grouped(scenes=False)
+    choice, prediction = decide(made, choose(made))
+    assert choice.method == choose(made).method
+    assert choice.held_out.jointly >= choice.held_out.independently
+    assert choice.reason.numbers["samples"] == choice.held_out.samples >= 10
+    assert torch.equal(prediction.probabilities, choice.method.predict(made).probabilities)
+
+
+def test_what_was_given_is_not_checked():
+    made = grouped()
+    choice, prediction = decide(made, choose(made, method="unem-plus"))
+    assert (choice.method.name, choice.held_out) == ("unem-plus", None)
+    assert torch.equal(prediction.probabilities, choice.method.predict(made).probabilities)

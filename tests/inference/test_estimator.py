@@ -21,10 +21,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import unem
-from unem.inference.checking import Checked
+import unem.inference.auto
+from unem.inference import decide, label_features
 
 EXPECTED = {
-    "check_methods_subset_invariance": "rows are classified together: a batch of one row is another question than one of many",
+    "check_methods_subset_invariance": "rows are classified jointly: one row is another question than many",
     "check_classifiers_classes": "it has a class called -1, which marks rows without a label here as in LabelSpreading",
 }
 
@@ -49,7 +50,7 @@ def few(y, labelled=40):
     return np.where(np.arange(len(y)) < labelled, y, -1)
 
 
-# -- the two ways ---------------------------------------------------------------------------------------------------------
+# -- the two ways ------------------------------------------------------------------------------------------------------
 
 
 def test_unlabelled_rows_are_answered_by_fit(digits):
@@ -58,7 +59,8 @@ def test_unlabelled_rows_are_answered_by_fit(digits):
     assert (model.transduction_[:40] == y[:40]).all()
     assert (model.transduction_ == y).mean() > 0.75
     assert model.label_distributions_.shape == (400, 10)
-    assert model.n_iter_ == 10
+    assert model.n_iter_ == getattr(model.schedule_, "layers", 1)
+    assert unem.TransductiveClassifier("unem-plus").fit(X, few(y)).n_iter_ == 10
     np.testing.assert_allclose(model.label_distributions_.sum(1), 1)
     np.testing.assert_array_equal(model.label_distributions_[:40], np.eye(10)[y[:40]])
 
@@ -69,7 +71,7 @@ def test_both_ways_say_the_same_and_what_the_method_says(digits):
     later = unem.TransductiveClassifier().fit(X[:40], y[:40])
     np.testing.assert_array_equal(fitted.label_distributions_[40:], later.predict_proba(X[40:]))
     task = unem.Task(X[:40], y[:40], X[40:])
-    direct = Checked(unem.choose(task).create()).predict(task).probabilities
+    direct = decide(task, unem.choose(task))[1].probabilities
     np.testing.assert_allclose(later.predict_proba(X[40:]), direct.numpy(), atol=1e-12)
     assert later.score(X[40:], y[40:]) == (direct.argmax(-1).numpy() == y[40:]).mean()
 
@@ -77,9 +79,9 @@ def test_both_ways_say_the_same_and_what_the_method_says(digits):
 def test_a_batch_is_classified_jointly(digits):
     X, y = digits
     model = unem.TransductiveClassifier().fit(X[:40], y[:40])
-    together, alone = model.predict_proba(X[40:140]), model.predict_proba(X[40:41])
-    assert abs(together[0] - alone[0]).max() > 1e-3
-    np.testing.assert_allclose(model.predict_proba(X[40:140][::-1])[::-1], together, atol=1e-6)  # not their order
+    jointly, alone = model.predict_proba(X[40:140]), model.predict_proba(X[40:41])
+    assert abs(jointly[0] - alone[0]).max() > 1e-3
+    np.testing.assert_allclose(model.predict_proba(X[40:140][::-1])[::-1], jointly, atol=1e-6)  # not their order
 
 
 def test_fit_on_labelled_rows_alone_has_their_labels(digits):
@@ -88,7 +90,7 @@ def test_fit_on_labelled_rows_alone_has_their_labels(digits):
     np.testing.assert_array_equal(model.transduction_, y[:40])
 
 
-# -- what people hand in --------------------------------------------------------------------------------------------------
+# -- what people hand in -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("missing", [-1, "-1", None, float("nan"), pd.NA])
@@ -164,7 +166,7 @@ def test_any_shape_gives_a_distribution_for_each_row(classes, shots, queries, di
     np.testing.assert_allclose(shares.sum(1), 1)
 
 
-# -- where people are -----------------------------------------------------------------------------------------------------
+# -- where people are --------------------------------------------------------------------------------------------------
 
 
 def test_in_a_pipeline_with_a_grid_search_and_clones(digits):
@@ -214,8 +216,80 @@ def test_texts_by_label_or_in_the_order_of_the_classes():
     np.testing.assert_array_equal(models[0].predict_proba(X[4:]), models[1].predict_proba(X[4:]))
 
 
+def text_data(seed=0, noise=0.15):
+    """Two labelled rows a class and a hundred others, around the texts of four classes, in one corner of the sphere."""
+    g = torch.Generator().manual_seed(seed)
+    text = torch.nn.functional.normalize(torch.randn(4, 16, generator=g) + 1, dim=-1)
+    y = torch.arange(108) % 4
+    X = 5 * (text[y] + noise * torch.randn(108, 16, generator=g))
+    return X[:8].numpy(), y[:8].numpy(), X[8:].numpy(), y[8:].numpy(), text.numpy()
+
+
+@pytest.mark.parametrize("method", ["em-dirichlet", "unem-dirichlet", "zero-shot", "zero-shot-unem-joint", "otter"])
+def test_methods_of_texts_get_what_they_want(method):
+    """Cosines with the texts, or unit features beside them: the same task as everywhere."""
+    few, labels, X, y, text = text_data()
+    model = unem.TransductiveClassifier(method, text=text).fit(few, labels)
+    answer = label_features(few, labels, X, list("abcd"), text=text, method=method)
+    np.testing.assert_allclose(model.predict_proba(X), answer.probabilities.numpy(), atol=1e-6)
+    assert model.score(X, y) > 0.9
+
+
+def test_a_method_of_features_takes_no_notice_of_texts():
+    few, labels, X, _, text = text_data()
+    with_text, without = (
+        unem.TransductiveClassifier("paddle", text=t).fit(few, labels).predict_proba(X) for t in (text, None)
+    )
+    np.testing.assert_array_equal(with_text, without)
+
+
+# -- what the answer is by ---------------------------------------------------------------------------------------------
+
+
+def grouped(seed=2):
+    """Rows that group by scene rather than by class: classified jointly they mislead."""
+    g = np.random.RandomState(seed)
+    centres, scenes = g.randn(8, 24), 2 * g.randn(3, 24)
+    labels = np.arange(240) % 8
+    return centres[labels] + scenes[g.randint(3, size=240)] + 0.3 * g.randn(240, 24), labels
+
+
+def test_what_is_said_of_the_answer_is_that_of_the_answer_given():
+    X, y = grouped()
+    fitted = unem.TransductiveClassifier().fit(X, few(y))
+    later = unem.TransductiveClassifier().fit(X[:40], y[:40])
+    assert (later.method_.name, later.held_out_, later.n_iter_) == ("unem-plus", None, 10)  # no answer yet
+    assert later.schedule_reason_.startswith("unem-plus/")
+    later.predict(X[40:])
+    for model in (fitted, later):
+        assert (model.method_.name, model.schedule_, model.n_iter_) == ("baseline", None, 1)
+        assert "unem-plus" not in model.schedule_reason_
+        assert model.held_out_.jointly < model.held_out_.independently
+    later.predict(X[40:41])  # of which both ways say the same
+    assert later.method_.name == "unem-plus"
+    assert later.held_out_.jointly >= later.held_out_.independently
+    assert (later.n_iter_, later.schedule_) == (10, later.method_.schedule)
+
+
+def test_fit_checks_once(monkeypatch):
+    X, y = grouped()
+    calls = []
+    original = unem.inference.auto.held_out
+    monkeypatch.setattr("unem.inference.auto.held_out", lambda *args: calls.append(1) or original(*args))
+    unem.TransductiveClassifier().fit(X, few(y))
+    assert len(calls) == 1
+
+
+def test_the_method_fits_on_a_line(digits):
+    X, y = digits
+    model = unem.TransductiveClassifier("unem-plus").fit(X[:40], y[:40])
+    assert len(repr(model.method_)) < 200
+    assert "unem-plus/resnet18" in repr(model.method_)
+
+
 def test_scikit_learn_waits_until_it_is_asked_for():
-    program = "import sys, unem\nassert 'sklearn' not in sys.modules\nunem.TransductiveClassifier\nassert 'sklearn' in sys.modules"
+    program = "import sys, unem\nassert 'sklearn' not in sys.modules\nunem.TransductiveClassifier\n"
+    program += "assert 'sklearn' in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)
     with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
         unem.Nonsense  # noqa: B018

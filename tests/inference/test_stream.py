@@ -7,7 +7,7 @@ import torch
 
 import unem
 from helpers.families import random_task, some_family
-from unem.inference.stream import Stream
+from unem.inference import Stream
 
 
 def test_a_stream_without_memory_is_one_batch_after_another():
@@ -18,7 +18,7 @@ def test_a_stream_without_memory_is_one_batch_after_another():
     for part in (slice(0, 12), slice(12, 20)):
         alone = method.predict(unem.Task(task.support[0], task.support_labels[0], task.query[0, part]))
         assert torch.equal(stream.predict(task.query[0, part]).probabilities, alone.probabilities)
-    assert stream.seen == 0
+    assert stream.carried == 0
 
 
 def test_a_stream_does_not_depend_on_the_order_within_a_batch():
@@ -31,7 +31,7 @@ def test_a_stream_does_not_depend_on_the_order_within_a_batch():
         stream = Stream(method, task.support[0], task.support_labels[0])
         stream.predict(first)
         results.append(stream.predict(task.query[0, 12:]).probabilities)
-        assert stream.seen == pytest.approx(0.3 * 20)
+        assert stream.carried == pytest.approx(0.3 * 20)
     torch.testing.assert_close(*results, rtol=0, atol=1e-9)
     assert not torch.allclose(results[0], method.predict(task.of_queries(slice(12, None))).probabilities)
 
@@ -46,4 +46,18 @@ def test_streams_refuse():
     stream = Stream(unem.create_method("unem-plus", schedule=family), task.support[0], task.support_labels[0])
     with pytest.raises(unem.InputError, match="query"):
         stream.predict(torch.full((3, 6), torch.nan, dtype=torch.float64))
-    assert stream.seen == 0  # a bad batch leaves nothing
+    assert stream.carried == 0  # a bad batch leaves nothing
+
+
+@pytest.mark.parametrize("method", ["zero-shot-unem-joint", "em-gaussian", "baseline"])
+def test_methods_whose_law_carries_nothing_are_refused(method):
+    task = random_task(tasks=1, text=True)
+    with pytest.raises(unem.InputError, match=f"whose law carries queries on, got '{method}'"):
+        Stream(unem.create_method(method), task.support[0], task.support_labels[0], text=task.text)
+
+
+def test_a_stream_with_texts():
+    task = random_task(tasks=1, text=True, queries=20)
+    stream = Stream(unem.create_method("unem-joint"), task.support[0], task.support_labels[0], text=task.text)
+    for part in (slice(0, 12), slice(12, 20)):
+        assert stream.predict(task.query[0, part]).labels.shape == (part.stop - part.start,)

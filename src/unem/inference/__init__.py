@@ -1,9 +1,10 @@
 """From a user's own data to labels.
 
-:func:`task_from` makes a task of features, labels, queries and class texts; :func:`choose` takes a method and a schedule for it, with a
-:class:`Reason`; :func:`label_features` does both and gives an :class:`Answer`, :func:`label_images` does so from folders of images and
-gives a :class:`Labelling`, the one table. :class:`Stream` classifies batches as they arrive. Learned schedules leave the library as programs
-(:func:`export_torch`, :func:`export_onnx`) and as folders (:func:`save_pretrained`). :class:`TransductiveClassifier` is the scikit-learn
+:func:`task_from` makes a task of features, labels, queries and class texts; :func:`choose` takes a method and a
+schedule for it, with a :class:`Reason`; :func:`label_features` does both and gives an :class:`Answer`,
+:func:`label_images` does so from folders of images and gives a :class:`Labelling`, the one table. :class:`Stream`
+classifies batches as they arrive. Learned schedules leave the library as programs (:func:`export_torch`,
+:func:`export_onnx`) and as folders (:func:`save_pretrained`). :class:`TransductiveClassifier` is the scikit-learn
 estimator; that package is imported when the class is asked for.
 """
 

@@ -1,7 +1,8 @@
 """The one automatic choice: a method and its schedule, by what is known when a task is to be classified.
 
-Nobody is asked how many classes are present in the query: the rules look at the features (their signs, lengths and spread), the number of
-classes, the shots and the method. ``benchmarks/choosing.py`` measures them against the best choice in hindsight.
+Nobody is asked how many classes are present in the query: the rules look at the features (their signs, lengths and
+spread), the number of classes, the shots and the method. ``benchmarks/choosing.py`` measures them against the best
+choice in hindsight.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ AUTOMATIC: Mapping[tuple[Inputs, bool], str] = {
 INDEPENDENT = "baseline"
 """The method that takes its place where classifying each sample by itself does better."""
 PUBLISHED_SCATTER = 45.0
-"""Pooled squared distance within classes of features that the published Gaussian schedules suit; 30 … 60 do nearly as well."""
+"""Pooled squared distance within classes that the published Gaussian schedules suit; 30 … 60 do nearly as well."""
 COSINE_SPREAD = 0.04
-"""Standard deviation over the classes of CLIP's cosines of an image, which the published Dirichlet schedules were learned on."""
+"""Standard deviation of CLIP's cosines of an image, on which the published Dirichlet schedules were learned."""
 SAME_LENGTH = 0.01  # of the mean: features whose lengths vary less were normalised
 OVERLAP = 0.77
 """Scatter within classes over that of all: 0.81 for a ResNet-18 on new classes, 0.7 and less for CLIP's features."""
@@ -54,7 +55,8 @@ class Choice:
         preset: name of its schedule: a preset's, a file's, or ``"given"``; None where it has none.
         reason: why, as data; ``str(reason)`` is a sentence.
         open: whether neither method nor schedule was given, so that :func:`decide` may take another method.
-        held_out: how well joint and independent classification did on held-out samples, where :func:`decide` tried both.
+        held_out: how well joint and independent classification did on held-out samples, where :func:`decide` tried
+            both.
         notes: what the user should know.
     """
 
@@ -67,7 +69,7 @@ class Choice:
 
     @property
     def schedule(self) -> Schedule | ScheduleFamily | None:
-        """The schedule, perhaps rescaled to the task's features; None where the method has none, or a rule for each task."""
+        """The schedule, perhaps rescaled to the task's features; None where there is none, or a rule for each task."""
         return getattr(self.method, "schedule", None)
 
 
@@ -93,12 +95,15 @@ def choose(
     inputs: Inputs | None = None,
     support: bool = True,
 ) -> Choice:
-    """A method with its schedule for a task, or for a batch of tasks of one kind; never needs the number of effective classes.
+    """A method with its schedule for a task, or for a batch of tasks of one kind; never needs the number of effective
+    classes.
 
     Args:
         task: support, labels and queries; with class texts, for images and text together.
-        method: a method, or ``"auto"``: unem-plus for features, unem-joint where there is text, unem-dirichlet for similarities.
-        schedule: a preset, a file or a schedule, or ``"auto"``: one of those that come with the library, where the method needs one.
+        method: a method, or ``"auto"``: unem-plus for features, unem-joint where there is text, unem-dirichlet for
+            similarities.
+        schedule: a preset, a file or a schedule, or ``"auto"``: one of those that come with the library, where the
+            method needs one.
         effective_classes: how many classes are present among the queries, where that is known.
         options: more settings of the method.
         inputs: ``"similarities"`` where the task holds those; features and texts are recognised.
@@ -140,9 +145,10 @@ def decide(
 ) -> tuple[Choice, Prediction]:
     """The answer to a task, and the choice that it is by.
 
-    Where nothing was given, joint classification must do at least as well on held-out samples as :data:`INDEPENDENT`, which then
-    takes its place. It gains most where few of the classes are present, and can lose where all are and samples group by
-    something else than their class. Nobody knows that beforehand, but the labelled samples do, a little.
+    Where nothing was given, joint classification must do at least as well on held-out samples as :data:`INDEPENDENT`,
+    which then takes its place. It gains most where few of the classes are present, and can lose where all are and
+    samples group by something else than their class. Nobody knows that beforehand, but the labelled samples do, a
+    little.
 
     Args:
         task: one task.
@@ -186,7 +192,7 @@ def _tell_effective_classes(
     return ()
 
 
-# -- one rule for each method that needs a schedule -----------------------------------------------------------------------
+# -- one rule for each method that needs a schedule --------------------------------------------------------------------
 
 Rule = Callable[[Task], tuple[Schedule | ScheduleFamily, Reason]]
 
@@ -203,7 +209,8 @@ def _rule(info: MethodInfo) -> Rule | None:
 
 
 def _plus(task: Task) -> tuple[ScheduleFamily, Reason]:
-    """The family learned on CLIP's features generalises best; the other is for classes that overlap, its own kind of features, and few classes with one shot."""
+    """The family learned on CLIP's features generalises best; the other is for classes that overlap, for its own kind
+    of features, and for few classes with one shot."""
     classes, shots = task.num_classes, _shots(task)
     if classes <= LARGEST_FOR_RESNET:
         if shots < ONE_SHOT and classes <= FEW_CLASSES:
@@ -216,7 +223,7 @@ def _plus(task: Task) -> tuple[ScheduleFamily, Reason]:
 
 
 def _gaussian(task: Task) -> tuple[Schedule, Reason]:
-    """The published schedule for the nearest shots, then classes, then dimension, rescaled to the spread of these features."""
+    """The published schedule for the nearest shots, then classes, then dimension, rescaled to these features."""
     shots = _shots(task)
 
     def distance(schedule: Schedule) -> tuple[float, ...]:
@@ -241,7 +248,8 @@ def _gaussian(task: Task) -> tuple[Schedule, Reason]:
 
 
 def rescaled(schedule: Schedule, task: Task) -> Schedule:
-    """A published schedule of the Gaussian law with T_z for the spread of a task's features: it is tied to that of its own backbone.
+    """A published schedule of the Gaussian law with T_z for the spread of a task's features: it is tied to that of its
+    own backbone.
 
     Example:
         >>> import torch, unem
@@ -256,7 +264,8 @@ def rescaled(schedule: Schedule, task: Task) -> Schedule:
 
 
 def _dirichlet(task: Task) -> tuple[Schedule, Reason]:
-    """The published schedule for the most classes that are not more than there are: λ grows with them, and too large a λ loses classes."""
+    """The published schedule for the most classes that are not more than there are: λ grows with them, and too large a
+    λ loses classes."""
     published = _published("unem-dirichlet/*")
     sizes = {name: int(s.provenance["classes"]) for name, s in published.items()}
     fitting = [size for size in sizes.values() if size <= task.num_classes] or [min(sizes.values())]
@@ -274,7 +283,7 @@ RULES: Mapping[str, Rule] = {"unem-plus": _plus, "unem-gaussian": _gaussian, "un
 """For methods with several schedules to choose from."""
 
 
-# -- what they look at ----------------------------------------------------------------------------------------------------
+# -- what they look at -------------------------------------------------------------------------------------------------
 
 
 def _family(name: str, code: str, **numbers: Any) -> tuple[Any, Reason]:
@@ -314,7 +323,8 @@ def _variation(values: Tensor) -> Tensor:
 def _scatter(task: Task) -> float:
     """Pooled squared distance within classes of the support, on average over the tasks.
 
-    With one shot there is none: half the squared distance of a class to the nearest other one stands in. Queries are left out, so that
+    With one shot there is none: half the squared distance of a class to the nearest other one stands in. Queries are
+        left out, so that
     a schedule can be chosen before they are there.
     """
     view, shots = VIEWS["plain"](task), task.shots.to(task.dtype)

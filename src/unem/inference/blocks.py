@@ -17,7 +17,8 @@ AT_ONCE = 2048  # queries of a method whose memory grows with their square
 
 
 def predict_in_blocks(method: Method, task: Task, notes: list[str]) -> Prediction:
-    """All queries of one task jointly, or, where a method's memory grows with their square, in blocks that are alike; a note says so."""
+    """All queries of one task jointly, or, where a method's memory grows with their square, in blocks that are alike; a
+    note says so."""
     if task.num_queries <= FEW:
         return method.predict(task)
     # Blocks are made of every n-th query; were the classes to come in turns, each block would have one of them.

@@ -117,7 +117,8 @@ def _shifted(progress: Callable[[Progress], None] | None, cached: int) -> Callab
 
 
 class FeatureCache:
-    """A folder of features by file: where it lies, its size and its time of change name an image, the backbone's digest the folder.
+    """A folder of features by file: where it lies, its size and its time of change name an image, the backbone's digest
+    the folder.
 
     It may be deleted at any time. Files that could not be read are not remembered, so that they are tried again.
     """

@@ -18,7 +18,8 @@ ENOUGH_QUERIES = 1000  # beside the held-out samples; more would only take longe
 RARE, USUAL = 0.3, 1.0
 """Over 1/K: a class is present if this is its share of the joint answers, or of the independent ones.
 
-Two thresholds, since joint answers leave absent classes empty but may lose a class that is there, while independent ones are spread by their errors.
+Two thresholds, since joint answers leave absent classes empty but may lose a class that is there, while independent
+ones are spread by their errors.
 """
 
 
@@ -26,7 +27,8 @@ Two thresholds, since joint answers leave absent classes empty but may lose a cl
 class HeldOut:
     """How many of the labelled samples two methods get right when their labels are held out, in percent.
 
-    A class counts as much as it seems to be among the queries, and only classes that seem to be there are held out: absent ones say
+    A class counts as much as it seems to be among the queries, and only classes that seem to be there are held out:
+        absent ones say
     nothing about what is to come.
     """
 
@@ -38,7 +40,8 @@ class HeldOut:
 def held_out(
     task: Task, jointly: Method, independently: Method, joint: Prediction, independent: Prediction
 ) -> HeldOut | None:
-    """Both methods on labelled samples that join the queries, a fifth of each class at a time; None where no class has two.
+    """Both methods on labelled samples that join the queries, a fifth of each class at a time; None where no class has
+    two.
 
     Args:
         task: one task.
@@ -50,7 +53,8 @@ def held_out(
         >>> _ = torch.manual_seed(0)
         >>> labels = torch.arange(30) % 6
         >>> centres = 3 * torch.randn(6, 16)
-        >>> task = unem.Task(centres[labels] + torch.randn(30, 16), labels, centres[:2].repeat(20, 1) + torch.randn(40, 16))
+        >>> queries = centres[:2].repeat(20, 1) + torch.randn(40, 16)
+        >>> task = unem.Task(centres[labels] + torch.randn(30, 16), labels, queries)
         >>> methods = unem.create_method("unem-plus"), unem.create_method("baseline")
         >>> held_out(task, *methods, *(m.predict(task) for m in methods)).samples
         10

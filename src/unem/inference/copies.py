@@ -46,7 +46,7 @@ def distinct(name: str, taken: set[str]) -> str:
 
 
 def copy_into(source: Path, folder: Path) -> Path:
-    """Copy beside, then link under the first free name: another program's file is never overwritten, half of one never seen."""
+    """Copy beside, then link under the first free name: nothing is overwritten, and half a file is never seen."""
     handle, aside = tempfile.mkstemp(prefix=".", suffix=".part", dir=folder)
     os.close(handle)
     try:

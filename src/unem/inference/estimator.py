@@ -1,4 +1,4 @@
-"""Transductive classification as a scikit-learn estimator. ``unem.TransductiveClassifier`` imports scikit-learn when first asked for."""
+"""Transductive classification as a scikit-learn estimator; scikit-learn is imported with this module alone."""
 
 from __future__ import annotations
 
@@ -25,33 +25,38 @@ __all__ = ["TransductiveClassifier"]
 class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""Classify a batch of samples *jointly*, from a few labelled ones, on embeddings of any kind.
 
-    It is used in either of two ways. As scikit-learn's ``LabelSpreading``: ``fit`` gets all rows, with −1 as the label of those that have
-    none, and ``transduction_`` holds the answers. Or as any classifier: ``fit`` gets labelled rows, and ``predict`` a batch of new
-    ones, **which are classified jointly**: what is said of a row depends on the other rows of the batch, in contrast to most classifiers.
-    Rows without a label that ``fit`` was given are answered there, and play no part in ``predict``.
+    It is used in either of two ways. As scikit-learn's ``LabelSpreading``: ``fit`` gets all rows, with −1 as the label
+    of those that have none, and ``transduction_`` holds the answers. Or as any classifier: ``fit`` gets labelled rows,
+    and ``predict`` a batch of new ones, **which are classified jointly**: what is said of a row depends on the other
+    rows of the batch, in contrast to most classifiers. Rows without a label that ``fit`` was given are answered there,
+    and play no part in ``predict``.
 
     Args:
-        method: the name of a method (:func:`unem.list_methods`), or ``"auto"``: ``"unem-plus"``, the best of the library where
-            nobody knows how many classes are present, unless classifying rows independently (``"baseline"``) does better on held-out
-            labels (:func:`unem.inference.decide`, which classifies five times more); ``"unem-joint"`` where ``text`` is given.
-        schedule: ``"auto"`` (chosen by :func:`unem.choose`, which says why in ``schedule_reason_``), the name of a preset, a
-            file, or a schedule. Methods that work without one ignore ``"auto"``.
+        method: the name of a method (:func:`unem.list_methods`), or ``"auto"``: ``"unem-plus"``, the best of the
+            library where nobody knows how many classes are present, unless classifying rows independently
+            (``"baseline"``) does better on held-out labels (:func:`unem.inference.decide`, which classifies five times
+            more); ``"unem-joint"`` where ``text`` is given.
+        schedule: ``"auto"`` (chosen by :func:`unem.choose`, which says why in ``schedule_reason_``), the name of a
+            preset, a file, or a schedule. Methods that work without one ignore ``"auto"``.
         options: more settings of the method, by name.
-        text: embeddings of the classes' texts, for methods that use images and text: a mapping from label to embedding, or one row for each
-            class in the order of ``classes_``. As the method wants it, features are brought to unit length beside them, or their cosines
-            with the texts are taken (:func:`unem.inference.task_from`).
-        unlabelled: the label of rows that have none; None and NaN count as such too, whatever it is. In an array of strings, "-1" is −1.
+        text: embeddings of the classes' texts, for methods that use images and text: a mapping from label to embedding,
+            or one row for each class in the order of ``classes_``. As the method wants it, features are brought to unit
+            length beside them, or their cosines with the texts are taken (:func:`unem.inference.task_from`).
+        unlabelled: the label of rows that have none; None and NaN count as such too, whatever it is. In an array of
+            strings, "-1" is −1.
         device: where torch computes.
 
     Attributes:
         classes_: the labels.
         transduction_: label of each row of ``fit``; given ones as they were given.
         label_distributions_: probability of each class for each row of ``fit``.
-        method_: the method of the last answer: that of ``fit``, where rows had no label, or of ``predict``; before, the one chosen.
+        method_: the method of the last answer: that of ``fit``, where rows had no label, or of ``predict``; before, the
+            one chosen.
         schedule_: its schedule, if it has one.
         schedule_reason_: why it was chosen.
         n_iter_: layers of the schedule.
-        held_out_: how well rows were classified jointly and independently with their labels held out, for the last answer of ``"auto"``.
+        held_out_: how well rows were classified jointly and independently with their labels held out, for the last
+            answer of ``"auto"``.
         n_features_in_, feature_names_in_: as in scikit-learn.
 
     Example:
@@ -83,7 +88,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.unlabelled = unlabelled
         self.device = device
 
-    # -- what scikit-learn asks for ---------------------------------------------------------------------------------------
+    # -- what scikit-learn asks for ------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any) -> TransductiveClassifier:
         """Take the labelled rows as support, and classify the others, if there are any.
@@ -123,7 +128,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         check_is_fitted(self, "classes_")
         return self._probabilities(validate_data(self, X, dtype=[np.float64, np.float32], reset=False))
 
-    # -- what the last answer is by ---------------------------------------------------------------------------------------
+    # -- what the last answer is by ------------------------------------------------------------------------------------
 
     @property
     def method_(self) -> Method:
@@ -146,7 +151,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def held_out_(self) -> HeldOut | None:
         return self._last.choice.held_out
 
-    # -- how it is done ---------------------------------------------------------------------------------------------------
+    # -- how it is done ------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
         """Choose method and schedule, by the labelled rows alone, so that every batch is classified alike."""

@@ -1,7 +1,7 @@
 """Learned schedules as programs that run without this library: of torch, and as ONNX.
 
-A program takes the support, its classes and the queries, all of any number, and gives the probabilities of the queries. It holds the
-whole loop with the learned numbers in it, and needs no line of this library to run.
+A program takes the support, its classes and the queries, all of any number, and gives the probabilities of the queries.
+It holds the whole loop with the learned numbers in it, and needs no line of this library to run.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ INPUTS = ("support", "support_classes", "query")
 
 
 class Program(nn.Module):
-    """Generalized EM with a schedule as one function of tensors, in plain torch; what :func:`export_torch` and :func:`export_onnx` record.
+    """Generalized EM with a schedule as one function of tensors, in plain torch; what :func:`export_torch` and
+    :func:`export_onnx` record.
 
-    Its inputs are the support ``[sample, feature]``, ``support_classes`` ``[sample, class]`` with a 1 where the sample is of the
-    class and 0 elsewhere, and the queries ``[query, feature]``; all sizes are free. Similarities take the place of features for the Dirichlet law,
-    one for each class.
+    Its inputs are the support ``[sample, feature]``, ``support_classes`` ``[sample, class]`` with a 1 where the sample
+    is of the class and 0 elsewhere, and the queries ``[query, feature]``; all sizes are free. Similarities take the
+    place of features for the Dirichlet law, one for each class.
 
     Example:
         >>> import torch, unem
@@ -134,10 +135,11 @@ def _law(schedule: Schedule) -> Any:
 
 
 def export_torch(learned: Learned, path: str | os.PathLike[str] | None = None) -> torch.export.ExportedProgram:
-    """A program of ``torch.export`` with any number of samples, classes, queries and features; written to ``path`` (``.pt2``) if given.
+    """A program of ``torch.export`` with any number of samples, classes, queries and features; written to ``path``
+    (``.pt2``) if given.
 
-    ``torch.export.load`` reads it, ``.module()`` makes it callable, and AOTInductor or ExecuTorch compile it. The schedule is in it
-    as ``schedule.json``.
+    ``torch.export.load`` reads it, ``.module()`` makes it callable, and AOTInductor or ExecuTorch compile it. The
+    schedule is in it as ``schedule.json``.
 
     Example:
         >>> import torch, unem
@@ -161,8 +163,8 @@ def export_torch(learned: Learned, path: str | os.PathLike[str] | None = None) -
 def export_onnx(learned: Learned, path: str | os.PathLike[str]) -> None:
     """An ONNX file of a schedule of the Gaussian law, with any number of samples, classes, queries and features.
 
-    Inputs ``support``, ``support_classes`` and ``query`` as in :class:`Program`, output ``probabilities``, all float32. Needs ``onnx`` and ``onnxscript``
-    (the extra ``export``). The Dirichlet law needs ψ, which ONNX does not have.
+    Inputs ``support``, ``support_classes`` and ``query`` as in :class:`Program`, output ``probabilities``, all float32.
+    Needs ``onnx`` and ``onnxscript`` (the extra ``export``). The Dirichlet law needs ψ, which ONNX does not have.
     """
     schedule = _one_schedule(learned)
     if schedule.law != "gaussian":
@@ -225,7 +227,7 @@ def _one_schedule(learned: Learned) -> Schedule:
     schedule = schedule_of(learned)
     if not isinstance(schedule, Schedule):
         raise InputError(
-            f"schedule: programs are made of one schedule, and this is a family ({method_for(schedule).name}), which runs "
-            "the loop for several numbers of classes"
+            f"schedule: programs are made of one schedule, and this is a family ({method_for(schedule).name}), "
+            "which runs the loop for several numbers of classes"
         )
     return schedule

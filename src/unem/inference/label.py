@@ -33,7 +33,8 @@ class Answer:
         probabilities: of each class, ``[query, class]``, by the method; they tend to be too sure of themselves.
         independent: the class of each image classified by itself: the nearest mean of the support, or the nearest text.
         choice: the method, its schedule and why; what was given, or chosen.
-        novelty: for each image, how far it is from every class, 1 being where "none of these" begins; None unless asked for.
+        novelty: for each image, how far it is from every class, 1 being where "none of these" begins; None unless asked
+            for.
         notes: what the user should know.
         settings: what was asked for besides method and schedule.
     """
@@ -94,8 +95,8 @@ def label_features(
     """Classify the rows of ``query`` jointly, from labelled rows, from texts of the classes, or from both.
 
     Args:
-        support, labels: features of labelled images and their classes in ``0 … K − 1``, at least one of each; None and None where there
-            are texts alone.
+        support, labels: features of labelled images and their classes in ``0 … K − 1``, at least one of each; None and
+            None where there are texts alone.
         class_names: K names, for messages.
         text: an embedding of each class's text, in the same space as the images'.
         method: ``"auto"``: unem-plus, or baseline where that does better on held-out labels of the support

@@ -1,4 +1,4 @@
-"""Queries of no class in the support: how novel each is, over a limit from the labelled samples or from a calibration."""
+"""Queries of no class in the support: how novel each is, over a limit from labelled samples or a calibration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ __all__ = ["relative_novelty"]
 def relative_novelty(
     task: Task, false_alarms: float, calibration: Calibration | None, notes: list[str]
 ) -> Float[Tensor, " query"]:
-    """The novelty of each query over that which a share of ``false_alarms`` of images of a class exceeds: 1 is the limit.
+    """The novelty of each query over that which a share of ``false_alarms`` of images of a class exceeds: 1 is the
+    limit.
 
     Args:
         task: one task, of features.
@@ -37,9 +38,9 @@ def relative_novelty(
 def _held_out_limit(task: Task, false_alarms: float, notes: list[str]) -> float:
     """The novelty that a share of ``false_alarms`` of the labelled images exceeds when they are held out.
 
-    One image of each class that has another is held out at a time. A query's novelty is the mean of its own distance and that of its
-    neighbours, which are mostly of its class: in their place are the other held-out images of the class. It holds as long
-    as queries are as far from the support as its images are from each other.
+    One image of each class that has another is held out at a time. A query's novelty is the mean of its own distance
+    and that of its neighbours, which are mostly of its class: in their place are the other held-out images of the
+    class. It holds as long as queries are as far from the support as its images are from each other.
     """
     labels = task.support_labels[0]
     several = task.shots[0][labels] > 1
@@ -54,8 +55,8 @@ def _held_out_limit(task: Task, false_alarms: float, notes: list[str]) -> float:
     if place > len(ordered):
         needed = math.ceil((1 - false_alarms) / false_alarms)
         notes.append(
-            f"none of these: {len(ordered)} labelled images are too few for {false_alarms:g} false alarms ({needed} are needed); the "
-            "farthest of them is the measure"
+            f"none of these: {len(ordered)} labelled images are too few for {false_alarms:g} false alarms "
+            f"({needed} are needed); the farthest of them is the measure"
         )
     return max(float(ordered[min(place, len(ordered)) - 1]), 1e-12)
 

@@ -41,15 +41,17 @@ def label_images(
     """Label images from a few labelled ones, from the names of the classes, or from both.
 
     Args:
-        support: labelled images (:func:`support_images`), or their features; None for names alone, which needs a backbone that knows
-            texts.
+        support: labelled images (:func:`support_images`), or their features; None for names alone, which needs a
+            backbone that knows texts.
         query: the images to label, or their features, so that labels can be corrected and the rest done again at once.
         classes: names of the classes, or a mapping from a name to the words that describe it. Needed without support.
-        text: whether names are used beside labelled images: ``"auto"`` where the backbone knows texts and names have letters in them.
+        text: whether names are used beside labelled images: ``"auto"`` where the backbone knows texts and names have
+            letters in them.
         prompts: texts with ``{}`` for a name; several are averaged.
         cache: folder for features; nothing is kept when left out.
         progress: called with "support" or "query" and how far its features are.
-        options: those of :func:`unem.inference.label_features`: method, schedule, effective_classes, none_of_these, calibration.
+        options: those of :func:`unem.inference.label_features`: method, schedule, effective_classes, none_of_these,
+            calibration.
 
     Example:
         >>> import tempfile
@@ -61,7 +63,8 @@ def label_images(
         ...     Image.new("RGB", (32, 32), colour).save(folder / "few" / name / "1.png")
         >>> (folder / "many").mkdir()
         >>> Image.new("RGB", (32, 32), "darkblue").save(folder / "many" / "x.png")
-        >>> labelling = label_images(support_images(folder / "few"), query_images(folder / "many"), create("efficientnet-lite0"))
+        >>> few, many = support_images(folder / "few"), query_images(folder / "many")
+        >>> labelling = label_images(few, many, create("efficientnet-lite0"))
         >>> labelling.rows[0].path, labelling.rows[0].label
         ('x.png', 'sky')
     """
@@ -101,7 +104,7 @@ def label_images(
     )
 
 
-# -- what there is --------------------------------------------------------------------------------------------------------
+# -- what there is -----------------------------------------------------------------------------------------------------
 
 
 def support_images(argument: str | os.PathLike[str]) -> ImageList:
@@ -118,13 +121,14 @@ def support_images(argument: str | os.PathLike[str]) -> ImageList:
     loose = [file for file in files if "/" not in file]
     if len(loose) == len(files):
         raise InputError(
-            f"support: {os.fspath(argument)!r} has no images in folders; expected one folder per class, or a .csv with path,label"
+            f"support: {os.fspath(argument)!r} has no images in folders; expected one folder per class, or a .csv with "
+            "path,label"
         )
     if loose:
         count = "1 image lies" if len(loose) == 1 else f"{len(loose)} images lie"
         raise InputError(
-            f"support: {count} outside the class folders of {os.fspath(argument)!r} ({loose[0]!r}); put each into the folder of its class "
-            "(or are support and query swapped?)"
+            f"support: {count} outside the class folders of {os.fspath(argument)!r} ({loose[0]!r}); put each into the "
+            "folder of its class (or are support and query swapped?)"
         )
     used = {file.split("/", 1)[0] for file in files}
     empty = [f.name for f in sorted(path.iterdir()) if f.is_dir() and f.name not in used and not f.name.startswith(".")]
@@ -224,7 +228,7 @@ def _digest(file: Path) -> str:
     return content.hexdigest()
 
 
-# -- checks ---------------------------------------------------------------------------------------------------------------
+# -- checks ------------------------------------------------------------------------------------------------------------
 
 
 def _features(
@@ -252,7 +256,8 @@ def _classes(
     given = None if classes is None else dict(classes) if isinstance(classes, Mapping) else {c: c for c in classes}
     if given is not None and not backbone.has_text:
         raise InputError(
-            f"classes: {backbone.id!r} knows images only; names need a vision-language model, such as openai/clip-vit-base-patch32"
+            f"classes: {backbone.id!r} knows images only; names need a vision-language model, such as "
+            "openai/clip-vit-base-patch32"
         )
     if support is None:
         if given is None:

@@ -1,4 +1,4 @@
-"""Learned schedules as folders that others can load, here or on the Hugging Face Hub: schedule, configuration and model card."""
+"""Learned schedules as folders that others can load, here or on the Hugging Face Hub, with a model card."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def save_pretrained(
     results: Mapping[str, str] | None = None,
     license: str = "apache-2.0",
 ) -> Path:
-    """Write a folder with the schedule, a configuration and a model card, as JSON and Markdown; :func:`from_pretrained` reads it.
+    """Write a folder with the schedule, a configuration and a model card, as JSON and Markdown; :func:`from_pretrained`
+    reads it.
 
     Args:
         learned: a schedule, a family, or the method that uses it.
@@ -43,13 +44,16 @@ def save_pretrained(
 
     Example:
         >>> import tempfile, unem
-        >>> folder = save_pretrained(unem.load_schedule("unem-gaussian/mini-imagenet/resnet18/5-shot"), tempfile.mkdtemp())
+        >>> schedule = unem.load_schedule("unem-gaussian/mini-imagenet/resnet18/5-shot")
+        >>> folder = save_pretrained(schedule, tempfile.mkdtemp())
         >>> sorted(file.name for file in folder.iterdir())
         ['README.md', 'config.json', 'schedule.json']
         >>> from_pretrained(folder).name
         'unem-gaussian'
     """
     schedule, target = schedule_of(learned), Path(folder)
+    if schedule.law is None:
+        raise InputError("schedule: it names no law, so that nobody knows which method it is for")
     method = method_for(schedule)
     write_json(target / SCHEDULE, schedule.to_dict())
     config = {"library_name": "unem", "method": method.name, "schedule": SCHEDULE, "unem_version": __version__}
@@ -82,7 +86,8 @@ def from_pretrained(source: str | os.PathLike[str], *, revision: str | None = No
 
 
 def push_to_hub(learned: Learned, repo_id: str, *, private: bool | None = None, **card: Any) -> str:
-    """Put what :func:`save_pretrained` writes into a repository of the Hugging Face Hub, with the account that is logged in; its address."""
+    """Put what :func:`save_pretrained` writes into a repository of the Hub, as the account that is logged in; its
+    address."""
     hub = _hub()
     with tempfile.TemporaryDirectory() as folder:
         save_pretrained(learned, folder, **{"name": repo_id.rpartition("/")[2], **card})
@@ -126,7 +131,7 @@ def schedule_of(learned: Learned) -> Schedule | ScheduleFamily:
     return schedule
 
 
-# -- the card -------------------------------------------------------------------------------------------------------------
+# -- the card ----------------------------------------------------------------------------------------------------------
 
 _INPUTS: Mapping[Inputs, str] = {
     "features": "embeddings",
@@ -143,16 +148,18 @@ def _card(
     blocks = [
         _front_matter(license),
         f"# {_one_line(name)}",
-        f"A learned schedule for `{method.name}` of [unem](https://pypi.org/project/unem/): class balance and temperature of each of {schedule.layers} "
-        f"layers of generalized EM, and the feature scale. It classifies a batch of unlabelled samples jointly, from a few labelled ones, on {_INPUTS[method.inputs]}. "
-        "It holds no weights of a network.",
+        f"A learned schedule for `{method.name}` of [unem](https://pypi.org/project/unem/): class balance and "
+        f"temperature of each of {schedule.layers} layers of generalized EM, and the feature scale. It classifies a "
+        f"batch of unlabelled samples jointly, from a few labelled ones, on {_INPUTS[method.inputs]}. It holds no weights "
+        "of a network.",
         "## Learned on",
         _learned_on(schedule),
         "## Accuracy",
         "\n".join(f"* {_one_line(k)}: {_one_line(v)}" for k, v in results.items()) or "Not stated by whoever made it.",
         "## Use",
         "```python\nimport unem\nfrom unem.inference import from_pretrained\n\n"
-        f'method = from_pretrained("path/or/owner/name")\nprediction = method.predict({task})\nprint(prediction.labels)\n```',
+        'method = from_pretrained("path/or/owner/name")\n'
+        f"prediction = method.predict({task})\nprint(prediction.labels)\n```",
         _limits(schedule),
         "## Licence",
         f"{_one_line(license)}, for the numbers in this folder.",
@@ -186,8 +193,8 @@ def _learned_on(schedule: Schedule | ScheduleFamily) -> str:
 def _limits(schedule: Schedule | ScheduleFamily) -> str:
     if isinstance(schedule, Schedule):
         return (
-            "A schedule is tied to the scale of the features it was learned on, and to about as many classes in the query; "
-            "learn your own with `unem train` where yours differ."
+            "A schedule is tied to the scale of the features it was learned on, and to about as many classes in the "
+            "query; learn your own with `unem train` where yours differ."
         )
     names = {"queries": "queries", "num_classes": "classes", "shots": "shots"}
     ranges = ", ".join(f"{low:g} to {high:g} {names.get(n, n)}" for n, (low, high) in schedule.ranges.items())

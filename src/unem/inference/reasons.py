@@ -15,8 +15,8 @@ class Reason:
 
     Attributes:
         code: one of :data:`CODES`.
-        numbers: what it depended on; with ``preset``, the schedule's name, where one was chosen, and with ``samples``, ``jointly`` and
-            ``independently`` where both ways were tried on held-out samples.
+        numbers: what it depended on; with ``preset``, the schedule's name, where one was chosen, and with ``samples``,
+            ``jointly`` and ``independently`` where both ways were tried on held-out samples.
     """
 
     code: str
@@ -30,8 +30,8 @@ def sentence(reason: Reason) -> str:
     """A reason in plain English.
 
     Example:
-        >>> sentence(Reason("overlap", {"preset": "unem-plus/resnet18", "share": 0.8}))
-        'unem-plus/resnet18: classes overlap, 80 % of the scatter of the features being within them; it estimates how many classes are present'
+        >>> sentence(Reason("independent-better", {"method": "baseline"}))
+        'samples are classified independently, by baseline'
     """
     n = reason.numbers
     words = CODES[reason.code](n)
@@ -62,8 +62,8 @@ def _overlap(n: Mapping[str, Any]) -> str:
 def _nearest(n: Mapping[str, Any]) -> str:
     return (
         f"of the published schedules its {_some(n['published_shots'], 'shot')} and "
-        f"{_some(n['published_classes'], 'class')} are nearest to {n['shots']:.3g} and {n['classes']}; these features have "
-        f"a squared distance of {n['scatter']:.3g} within classes, so T_z is {n['scale']:.3g} instead of "
+        f"{_some(n['published_classes'], 'class')} are nearest to {n['shots']:.3g} and {n['classes']}; these features "
+        f"have a squared distance of {n['scatter']:.3g} within classes, so T_z is {n['scale']:.3g} instead of "
         f"{n['published_scale']:.3g}; learned with five classes in the query, it does worse with many"
     )
 
@@ -71,8 +71,9 @@ def _nearest(n: Mapping[str, Any]) -> str:
 def _not_larger(n: Mapping[str, Any]) -> str:
     scale = "" if n["scale"] is None else f"; the similarities are no cosines, so T_z is {n['scale']:.3g}"
     return (
-        f"of the published schedules the one for {_some(n['published_classes'], 'class')} comes next to {n['classes']}; "
-        f"larger ones would lose classes{scale}; learned with five classes in the query, it does worse with many"
+        f"of the published schedules the one for {_some(n['published_classes'], 'class')} comes next to "
+        f"{n['classes']}; larger ones would lose classes{scale}; learned with five classes in the query, it does worse "
+        "with many"
     )
 
 

@@ -35,7 +35,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """A spreadsheet computes what begins with one of these."""
 
 
-# -- the table ------------------------------------------------------------------------------------------------------------
+# -- the table ---------------------------------------------------------------------------------------------------------
 
 
 def label_columns(
@@ -101,12 +101,12 @@ def _cell(value: Any) -> Any:
 
 
 def _best_two(probabilities: Float[Tensor, "image class"]) -> tuple[Tensor, Tensor]:
-    """The two largest probabilities of each image and their classes; among equals the first class, as ``labels`` has it."""
+    """The two largest probabilities of each image and their classes; among equals the first, as ``labels`` has it."""
     order = probabilities.sort(dim=-1, descending=True, stable=True)
     return order.values[:, :2], order.indices[:, :2]
 
 
-# -- a labelling ----------------------------------------------------------------------------------------------------------
+# -- a labelling -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class Labelling:
 
     @property
     def none_name(self) -> str:
-        """What images of no class are counted and filed under: "none of these", or with a number where a class is called that."""
+        """Name of what is of no class: "none of these", with a number where a class is called that."""
         return distinct(NONE, {name.casefold() for name in self.class_names})
 
     @cached_property
@@ -232,7 +232,7 @@ class Labelling:
             "seconds": {k: round(v, 3) for k, v in self.seconds.items()},
         }
 
-    # -- files ------------------------------------------------------------------------------------------------------------
+    # -- files ---------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str], *, all_probabilities: bool = False) -> None:
         """Write a .csv, .json or .parquet file, by its ending."""
@@ -272,7 +272,8 @@ class Labelling:
     ) -> tuple[Failure, ...]:
         """Copy each image into a folder of its class; nothing is moved, nothing that is there is overwritten.
 
-        A name that is taken gets a number. Images that seem to be of no class go to :attr:`none_name`. Returns what could not be copied.
+        A name that is taken gets a number. Images that seem to be of no class go to :attr:`none_name`. Returns what
+        could not be copied.
         """
         root, novel = Path(folder), self.answer.none_of_these
         folders = folder_names([*self.class_names, self.none_name])

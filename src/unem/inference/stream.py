@@ -14,14 +14,16 @@ __all__ = ["Stream"]
 class Stream:
     r"""Classify batches of queries as they come, with what was learned from those before.
 
-    A batch leaves, for each class, the mass ``Σ_n u_nk`` of its queries and their sum ``Σ_n u_nk x_n``; the next batch finds them beside the
-    support, at 0.3 of their weight, and in the proportions of the classes; what the gate says of the number of classes adds up. Nothing of an
-    image is kept, and memory does not grow. Within a batch the order does not matter; answers that were given are not taken back.
+    A batch leaves, for each class, the mass ``Σ_n u_nk`` of its queries and their sum ``Σ_n u_nk x_n``; the next batch
+    finds them beside the support, at 0.3 of their weight, and in the proportions of the classes; what the gate says of
+    the number of classes adds up. Nothing of an image is kept, and memory does not grow. Within a batch the order does
+    not matter; answers that were given are not taken back.
 
     Args:
         method: one whose law can carry queries on (``law.carries``), such as unem-plus or unem-joint.
         support, support_labels, num_classes, text: as in :class:`unem.Task`, for one task.
-        memory: weight of what is carried on, after each batch: 1 remembers all, 0 nothing; lower it where the classes present change.
+        memory: weight of what is carried on, after each batch: 1 remembers all, 0 nothing; lower it where the classes
+            present change.
 
     Example:
         >>> import torch, unem

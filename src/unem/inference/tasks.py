@@ -1,4 +1,4 @@
-"""The one way from a user's own data to a task; what a user hands in is checked here, and messages name the argument."""
+"""The one way from a user's own data to a task; it is checked here, and messages name the argument."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ def task_from(
     inputs: Inputs = "features",
     device: torch.device | str = "cpu",
 ) -> Task:
-    """One task as a method wants it: features as they are, of unit length beside the texts, or their cosines with the texts.
+    """One task as a method wants it: features as they are, of unit length beside the texts, or their cosines with the
+    texts.
 
     Args:
-        support: features of labelled samples, ``[sample, feature]``, as numpy or torch has them; None where there are texts alone: these
-            then stand in for it, and only methods that need no support may be given the task.
+        support: features of labelled samples, ``[sample, feature]``, as numpy or torch has them; None where there are
+            texts alone: these then stand in for it, and only methods that need no support may be given the task.
         labels: class of each labelled sample in ``0 … K − 1``, at least one sample of each; None without support.
         query: features to classify, ``[query, feature]``; converted to the precision of the support.
         class_names: the K classes, for messages; what ``text`` is looked up by where that is a mapping.
@@ -63,17 +64,16 @@ def task_from(
     if samples is None or known is None:
         assert texts is not None
         samples, known = texts, torch.arange(count)  # a task has support; methods that need none ignore it
-    of: dict[str, Any] = {"num_classes": count, "class_names": None if class_names is None else list(class_names)}
     known = known.to(device)
     if inputs == "features":
-        return Task(samples, known, queries, **of)
+        return Task(samples, known, queries, num_classes=count)
     assert texts is not None
     for rows, name in ((samples, "support"), (queries, "query")):
         check_finite(rows, name)  # while the numbers are the user's own
     samples, queries, texts = unit_rows(samples), unit_rows(queries), unit_rows(texts)
     if inputs == "similarities":
-        return Task(samples @ texts.mT, known, queries @ texts.mT, **of)
-    return Task(samples, known, queries, text=texts, **of)
+        return Task(samples @ texts.mT, known, queries @ texts.mT, num_classes=count)
+    return Task(samples, known, queries, text=texts, num_classes=count)
 
 
 def check_needs(method: MethodInfo, *, support: bool, text: bool) -> None:
@@ -117,6 +117,8 @@ def _rows(value: Any, name: str, device: torch.device | str) -> Tensor:
             value = np.require(value, requirements=["C", "W"])
         except (TypeError, ValueError) as error:
             raise InputError(f"{name}: expected rows of numbers, of one length ({error})") from error
+        if min(value.strides, default=1) < 0:  # a single row in reverse order counts as contiguous
+            value = value.copy()
     rows = as_floating(value, name).to(device)
     if rows.ndim != 2:
         row = {"support": "sample", "text": "class"}.get(name, name)

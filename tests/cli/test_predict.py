@@ -1,0 +1,107 @@
+"""The command for a user's own images."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("PIL", reason="Pillow is not installed: pip install 'unem[images]'")
+
+from helpers.image_data import write_clip
+from helpers.photographs import Tones, truth, write_photos
+from unem.cli import application
+from unem.vision.backbones import create
+
+
+@pytest.fixture
+def photos(tmp_path):
+    return write_photos(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    pytest.importorskip("transformers", reason="transformers is not installed: pip install 'unem[images]'")
+    folder = tmp_path_factory.mktemp("clip")
+    write_clip(folder)
+    return folder
+
+
+def test_the_real_backbone_through_the_command(photos):
+    out = photos / "labels.csv"
+    args = ["predict", "--support", str(photos / "few"), "--query", str(photos / "many"), "-o", str(out)]
+    done = CliRunner().invoke(application, [*args, "--cache", str(photos / "cache")])
+    assert done.exit_code == 0, done.output
+    rows = list(csv.DictReader(out.open()))
+    assert [r["label"] for r in rows] == [truth(r["path"]) for r in rows]
+    assert "9 images" in done.output
+
+
+def test_the_command_with_names_alone(photos, clip):
+    (photos / "names.txt").write_text("leaf\nsky\tblue sky\nrust\n")
+    base = ["predict", "--query", str(photos / "many"), "--classes", str(photos / "names.txt"), "--no-cache"]
+    done = CliRunner().invoke(
+        application, [*base, "--backbone", str(clip), "--prompt", "a {}.", "-o", str(photos / "x.json")]
+    )
+    assert done.exit_code == 0, done.output
+    assert json.loads((photos / "x.json").read_text())["method"] == "zero-shot-unem-joint"
+    done = CliRunner().invoke(application, base)
+    assert done.exit_code == 2
+    assert "knows images only" in done.output
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--query", "many"], "--support, --classes"),
+        (["--query", "none", "--support", "few"], "does not exist"),
+        (["--query", "many", "--support", "none"], "does not exist"),
+        (["--query", "many", "--support", "few", "-o", "x.txt"], "ends in .csv, .json or .parquet"),
+        (["--query", "many", "--support", "few", "--method", "magic"], "no method is called"),
+        (["--query", "many", "--support", "few", "--method", "simpleshot", "--schedule", "x"], "works without one"),
+        (["--query", "many", "--support", "few", "--method", "unem-joint"], "needs texts"),
+        (["--query", "many", "--support", "few", "--prompt", "photo"], "one {}"),
+        (["--query", "many", "--support", "few", "--prompt", "a {}"], "knows texts"),
+        (["--query", "many", "--support", "few", "--effective-classes", "9"], "expected 1 … 3, got 9"),
+        (["--query", "many", "--support", "few", "--false-alarms", "2"], "--false-alarms"),
+        (["--query", "many", "--support", "few", "--classes", "names.txt"], "does not exist"),
+        (["--query", "many", "--support", "few", "--backbone", "magic"], "is no backbone"),
+    ],
+)
+def test_errors_of_the_command(photos, monkeypatch, args, words):
+    monkeypatch.chdir(photos)
+    monkeypatch.setattr("unem.vision.backbones.create", lambda name, **_: Tones() if name == "auto" else create(name))
+    done = CliRunner().invoke(application, ["predict", *args, "--no-cache"])
+    assert done.exit_code == 2, done.output
+    assert words in " ".join(done.output.split())
+
+
+def test_the_command_writes_everything(photos, monkeypatch):
+    monkeypatch.chdir(photos)
+    monkeypatch.setattr("unem.vision.backbones.create", lambda *_, **__: Tones())
+    (photos / "many" / "[red]no.png").write_text("no")
+    shutil.copy(photos / "few" / "sky" / "1.png", photos / "many" / "sky-twin.png")
+    args = ["predict", "--support", "few", "--query", "many", "--none-of-these", "--cache", "cache"]
+    done = CliRunner().invoke(application, [*args, "-o", "-", "--contact-sheet", "sheet.html", "--copy-to", "sorted"])
+    assert done.exit_code == 0, done.output
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert [r["label"] for r in rows] == [truth(r["path"]) for r in rows]
+    assert set(rows[0]) == {"path", "label", "probability", "runner_up", "margin", "none_of_these", "novelty"}
+    assert "'[red]no.png' is not an image of a known format" in done.stderr
+    assert "sky-twin.png" in done.stderr
+    assert len(list((photos / "sorted").rglob("*.png"))) == 10
+    assert (photos / "sheet.html").stat().st_size > 5000
+
+
+def test_without_pillow_there_is_a_hint(photos, monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    done = CliRunner().invoke(
+        application, ["predict", "--support", str(photos / "few"), "--query", str(photos / "many")]
+    )
+    assert done.exit_code == 2
+    assert ".[images]" in done.output

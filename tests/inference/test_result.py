@@ -1,0 +1,90 @@
+"""The one table: columns, files and names of any kind."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import unem
+from helpers.photographs import labelling
+from unem.inference import Answer, Choice, Labelling, Reason, csv_text
+from unem.vision.images import ImageList
+
+NAMES = st.text(st.characters(exclude_characters="\0/", codec="utf-8"), min_size=1, max_size=12)
+ODD = [
+    "a, b.png",
+    'say "x".png',
+    "new\nline.png",
+    "cr\r.png",
+    "<img src=x onerror=alert(1)>.png",
+    "ü 💡.png",
+    "=1+1.png",
+]
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def guarded(text):
+    """An apostrophe keeps a spreadsheet from computing it."""
+    return f"'{text}" if text.startswith(FORMULA) else text
+
+
+@given(st.lists(NAMES, min_size=1, max_size=6, unique=True), st.lists(NAMES, min_size=2, max_size=5, unique=True))
+@settings(max_examples=40)
+def test_three_formats_agree_on_any_name(tmp_path_factory, paths, classes):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    folder = tmp_path_factory.mktemp("out")
+    made = labelling([*paths, *ODD], classes, novel=True)
+    for ending in ("csv", "json", "parquet"):
+        made.save(folder / f"x.{ending}", all_probabilities=True)
+    expected = made.columns(all_probabilities=True)
+    with open(folder / "x.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.reader(file))
+    assert rows[0] == list(expected)
+    assert expected["path"] == [*paths, *ODD]
+    assert [r[0] for r in rows[1:]] == [guarded(path) for path in expected["path"]]
+    assert [r[1] for r in rows[1:]] == [guarded(name) for name in expected["label"]]
+    assert [r[3] for r in rows[1:]] == [guarded(name) for name in expected["runner_up"]]
+    assert not any(cell.startswith(FORMULA) for row in rows for cell in row)
+    assert [float(r[2]) for r in rows[1:]] == expected["probability"]
+    assert [r[5] == "true" for r in rows[1:]] == expected["none_of_these"]
+    stored = json.loads((folder / "x.json").read_text(encoding="utf-8"))
+    assert {k: [row[k] for row in stored["images"]] for k in expected} == expected
+    assert parquet.read_table(folder / "x.parquet").to_pydict() == expected
+
+
+@pytest.mark.parametrize("evil", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
+def test_no_cell_of_a_csv_is_a_formula(evil):
+    """In file names, class names and runners-up; JSON keeps them as they are."""
+    made = labelling([f"{evil}.png"], (evil, f"{evil}2", f"{evil}3"))
+    path, label, _, runner_up, _ = list(csv.reader(made.to_csv().splitlines(keepends=True)))[1]
+    assert (path, label, runner_up) == (f"'{evil}.png", f"'{made.rows[0].label}", f"'{made.rows[0].runner_up}")
+    assert json.loads(made.to_json())["images"][0]["path"] == f"{evil}.png"
+    assert csv_text({evil: [-1.5, "-1.5"]}).splitlines()[-2:] == ["-1.5", "'-1.5"]  # numbers are numbers
+
+
+@pytest.mark.parametrize("name", ["none of these", "None of these"])
+def test_a_class_called_none_of_these_is_counted(name):
+    p = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]])
+    answer = Answer(
+        p, p.argmax(1), Choice(unem.create_method("simpleshot"), None, Reason("given")), torch.tensor([0.0, 0, 2])
+    )
+    made = Labelling(ImageList(".", ["1", "2", "3"]), (name, "b"), answer)
+    assert made.counts() == {name: 2, "b": 0, "none of these-2": 1}
+    assert made.about()["counts"] == made.counts()
+
+
+def test_names_of_classes_that_are_no_text(tmp_path):
+    """A folder of other bytes is a class like any other."""
+    made = labelling(["1.png"], ("caf\udce9", "b"))
+    assert "caf\\xe9" in made.to_csv(tmp_path / "a.csv", all_probabilities=True)
+    assert json.loads(made.to_json(tmp_path / "a.json"))["classes"] == ["caf\\xe9", "b"]
+
+
+def test_a_reason_is_written_as_a_sentence_and_as_data():
+    stored = json.loads(labelling(["1.png"]).to_json())
+    assert (stored["reason"], stored["reason_code"], stored["reason_numbers"]) == ("it was given", "given", {})
