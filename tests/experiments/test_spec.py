@@ -51,8 +51,10 @@ def test_a_family_is_learned_at_the_shots_of_its_protocol(tmp_path):
     assert (one.protocol.shots, two.protocol.shots) == (1, 2)
     assert "shots" not in one.learning
     assert one.learning["queries"]
-    (given_,) = plan(tmp_path, {**block, "shots": 2, "learning": {"shots": [1, 5]}}).cells
-    assert given_.preparation.learning["shots"] == [1, 5]
+    lists = {"shots": [1, 5], "queries": [10], "tasks": [4], "batch": [2], "gate_tasks": [3]}
+    (given_,) = plan(tmp_path, {**block, "shots": 2, "learning": lists}).cells
+    assert given_.preparation.learning["shots"] == (1, 5)
+    assert given_.preparation.key["learning"]["queries"] == [10]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from unem.errors import InputError
 from unem.evaluation import code_version, value_digest
 from unem.experiments.images import Images
 
-__all__ = ["Cell", "Job", "Preparation", "job_from_key"]
+__all__ = ["Cell", "Job", "Preparation", "job_from_key", "with_tuples"]
 
 FORMAT = 1  # raise it when rows mean something else
 
@@ -125,3 +125,8 @@ def job_from_key(key: Mapping[str, Any]) -> Job:
         return Cell(**(values | {"preparation": needs}))
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"key: it does not describe a cell ({type(error).__name__}: {error})") from error
+
+
+def with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values as settings have them: neither JSON nor TOML has tuples."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}

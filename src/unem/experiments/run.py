@@ -14,7 +14,7 @@ import torch
 from unem.data import FeatureSet
 from unem.errors import InputError
 from unem.evaluation import Evaluation, Validation, circumstances, code_version, evaluate
-from unem.experiments.cells import Cell, Job, Preparation
+from unem.experiments.cells import Cell, Job, Preparation, with_tuples
 from unem.experiments.images import Images
 from unem.methods import Method, create_for, create_method, method_info
 from unem.presets import load_schedule
@@ -69,7 +69,7 @@ def run_job(job: Job, pools: Pools, prepared: Mapping[str, Any] | None = None, d
 def _prepare(job: Preparation, pools: Pools, device: str) -> dict[str, Any]:
     support, query = pools(job.images)
     protocol = job.images.protocol(job.protocol, support)
-    validation = Validation(support, query, job.tasks, seed=job.seed, learning=_typed(job.learning))
+    validation = Validation(support, query, job.tasks, seed=job.seed, learning=with_tuples(job.learning))
     ready = validation.ready(job.method, protocol, job.classes or support.num_classes, device)
     learned = method_info(job.method).learned
     schedule = dict(ready.method.describe()["schedule"]) if learned else None  # type: ignore[attr-defined]
@@ -77,11 +77,6 @@ def _prepare(job: Preparation, pools: Pools, device: str) -> dict[str, Any]:
         lasting = {k: v for k, v in schedule["provenance"].items() if k != "seconds"}
         schedule["provenance"] = lasting  # how long it took is in the row's run
     return {"settings": ready.settings, "schedule": schedule, "validation_tasks": ready.runs}
-
-
-def _typed(learning: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON has no tuples."""
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in learning.items()}
 
 
 def _score(cell: Cell, pools: Pools, prepared: Mapping[str, Any], device: str) -> tuple[dict[str, Any], dict[str, Any]]:

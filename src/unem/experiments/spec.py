@@ -14,7 +14,7 @@ from typing import Any
 
 from unem.data import Protocol
 from unem.errors import InputError
-from unem.experiments.cells import Cell, Preparation
+from unem.experiments.cells import Cell, Preparation, with_tuples
 from unem.experiments.images import FeatureFolder, Images, check_tasks, usual_images
 from unem.learning import FamilyConfig, TrainingConfig, variant
 from unem.methods import MethodInfo, create_for, grid_points, list_methods, method_info
@@ -236,7 +236,7 @@ def _preparation(
 
 def _learning(block: Mapping[str, Any], info: MethodInfo, chosen: Mapping[str, Any]) -> dict[str, Any]:
     """All settings of the training, so that a default that changes makes another cell."""
-    changes = {"layers": chosen["layers"], **block["learning"]}
+    changes = {"layers": chosen["layers"], **with_tuples(block["learning"])}
     try:
         config = asdict(_config(info, chosen, changes))
     except (TypeError, ValueError) as error:
