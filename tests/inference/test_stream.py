@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import pytest
 import torch
 
 import unem
 from helpers.families import random_task, some_family
+from unem.core import Law
 from unem.inference import Stream
+from unem.learning import LayeredMethod
 
 
 def test_a_stream_without_memory_is_one_batch_after_another():
@@ -61,3 +66,21 @@ def test_a_stream_with_texts():
     stream = Stream(unem.create_method("unem-joint"), task.support[0], task.support_labels[0], text=task.text)
     for part in (slice(0, 12), slice(12, 20)):
         assert stream.predict(task.query[0, part]).labels.shape == (part.stop - part.start,)
+
+
+def test_a_law_that_carries_is_enough():
+    """A method of one's own with one schedule for all tasks; without memory it is that method."""
+
+    @dataclass(frozen=True)
+    class Mine(LayeredMethod):
+        name: ClassVar[str] = "mine"
+        law: ClassVar[Law] = unem.Directions()
+        schedule: ClassVar[unem.Schedule] = unem.Schedule(1.0, 2.0, 7.0, propagation=0.5, neighbours=5)
+
+    task = random_task(tasks=1, queries=20)
+    arguments = Mine(), task.support[0], task.support_labels[0]
+    expected = Mine().predict(unem.Task(*arguments[1:], task.query[0])).probabilities
+    torch.testing.assert_close(Stream(*arguments, memory=0.0).predict(task.query[0]).probabilities, expected)
+    stream = Stream(*arguments)
+    stream.predict(task.query[0, :12])
+    assert stream.carried == pytest.approx(0.3 * 12)

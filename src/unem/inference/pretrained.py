@@ -150,8 +150,8 @@ def _card(
         f"# {_one_line(name)}",
         f"A learned schedule for `{method.name}` of [unem](https://pypi.org/project/unem/): class balance and "
         f"temperature of each of {schedule.layers} layers of generalized EM, and the feature scale. It classifies a "
-        f"batch of unlabelled samples jointly, from a few labelled ones, on {_INPUTS[method.inputs]}. It holds no weights "
-        "of a network.",
+        f"batch of unlabelled samples jointly, from a few labelled ones, on {_INPUTS[method.inputs]}. It holds no "
+        "weights of a network.",
         "## Learned on",
         _learned_on(schedule),
         "## Accuracy",

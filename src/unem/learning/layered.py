@@ -186,8 +186,8 @@ class LayeredMethod:
         """
         family: Any = self.schedule
         sizes = {"queries": task.num_queries, "num_classes": task.num_classes, "shots": shots}
-        if self._told is not None:
-            schedule = family.at(min(self._told, task.num_classes), **sizes)
+        if not self.gated:
+            schedule = family.at(min(self._told or task.num_classes, task.num_classes), **sizes)
             return step(self.law, self._prepared(task, before), self._mixed(schedule))[0], None
         outcomes, seen = self._tried(task, None, sizes, step)
         own = log_weights = family.gate.log_weights(seen, **family.within(**sizes))
