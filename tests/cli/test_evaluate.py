@@ -20,10 +20,8 @@ def test_eval_prints_a_table_and_json(features):
 
 
 def test_splits_and_classes_can_be_chosen(features):
-    done = run(
-        "eval", features, "--method", "zero-shot", "--support-split", "train", "--query-classes", "even", *PROTOCOL, *QUICK,
-        "--json", "-",
-    )  # fmt: skip
+    chosen = ["--support-split", "train", "--query-classes", "even"]
+    done = run("eval", features, "--method", "zero-shot", *chosen, *PROTOCOL, *QUICK, "--json", "-")
     row = json.loads(done.stdout)
     assert (row["features"], row["query_features"], row["query_classes"]) == ("toy/train", "toy/test", [0, 2, 4])
     done = run("eval", features, "--method", "paddle", "--support-split", "train+val", *PROTOCOL, *QUICK, "--json", "-",

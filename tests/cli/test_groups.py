@@ -11,8 +11,8 @@ import typer
 from typer.main import get_command
 from typer.testing import CliRunner
 
-import unem.cli._groups as groups  # noqa: PLC2701  the module under test
-import unem.cli._options as shared  # noqa: PLC2701  the module under test
+import unem.cli._groups as groups
+import unem.cli._options as shared
 
 
 @dataclass(frozen=True, kw_only=True)

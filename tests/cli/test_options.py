@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from typer.main import get_command
 
-import unem.cli._options as shared  # noqa: PLC2701  the module under test
+import unem.cli._options as shared
 from helpers.command_line import said
 from unem.cli import application
 from unem.errors import InputError
@@ -43,7 +43,8 @@ def test_defaults_that_differ():
     assert {c: parameters(c)["tasks"].default for c in ("eval", "tune")} == {"eval": 1000, "tune": 100}
 
 
-# -- pools -----------------------------------------------------------------------------------------------------------------
+# -- pools
+# -----------------------------------------------------------------------------------------------------------------
 
 
 def pools(path, **options):
@@ -95,7 +96,8 @@ def test_labels_go_with_bare_arrays(features):
         pools(features, labels=features).load()
 
 
-# -- others ----------------------------------------------------------------------------------------------------------------
+# -- others
+# ----------------------------------------------------------------------------------------------------------------
 
 
 def test_protocol(features):

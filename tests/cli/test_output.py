@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import unem
-import unem.cli._output as output  # noqa: PLC2701  the module under test
+import unem.cli._output as output
 from unem.errors import InputError
 
 

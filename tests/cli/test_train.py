@@ -43,9 +43,13 @@ def test_interrupted_training_keeps_the_best_and_resumes(features, tmp_path):
     common = ["train", features, *PROTOCOL, "--tasks", "40", "--epochs", "40", "--seed", "1", "--quiet"]
     assert run(*common, "-o", tmp_path / "whole.json").returncode == 0
     output, checkpoint = tmp_path / "s.json", tmp_path / "s.json.checkpoint.safetensors"
-    process = subprocess.Popen([sys.executable, "-m", "unem.cli", *map(str, common), "-o", str(output)],
-                               stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})  # fmt: skip
-    deadline = time.monotonic() + 120
+    process = subprocess.Popen(
+        [sys.executable, "-m", "unem.cli", *map(str, common), "-o", str(output)],
+        # Fmt: skip
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    ) deadline = time.monotonic() + 120
     while not checkpoint.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
@@ -60,7 +64,8 @@ def test_interrupted_training_keeps_the_best_and_resumes(features, tmp_path):
     assert not checkpoint.exists()
 
 
-# -- options that learning a family does not use ---------------------------------------------------------------------------
+# -- options that learning a family does not use
+# ---------------------------------------------------------------------------
 
 DEFAULTS = {
     "--effective-classes": ["5"],
