@@ -13,7 +13,8 @@ EQUATION = re.compile(r"(?m)(?<=\n\n) {4,}(``.+``.*(?:\n {4,}``.+``.*)*)$")
 
 
 class Docstrings(Extension):
-    """``:meth:`x` `` becomes a name in code, an indented line of equations a paragraph, and "Example:" a section of code."""
+    """``:meth:`x` `` becomes a name in code, an indented line of equations a paragraph, and "Example:" a section of
+    code."""
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
         if obj.docstring:

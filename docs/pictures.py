@@ -1,9 +1,10 @@
 """Draws the pictures of unem-plus.md, from made-up data and the library's own functions.
 
-    python docs/pictures.py [NAME …] [--png DIR]     # all of them when none is named; --png also writes bitmaps, to look at
+    python docs/pictures.py [NAME …] [--png DIR]     # all of them when none is named; --png also writes bitmaps, to
+    look at
 
-About a minute on one core. The same seeds give the same pictures. The numbers in them are of made-up data: they show what an ingredient does, not
-what it is worth; that is measured on real features by benchmarks/plus.py.
+About a minute on one core. The same seeds give the same pictures. The numbers in them are of made-up data: they show
+what an ingredient does, not what it is worth; that is measured on real features by benchmarks/plus.py.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 from torch import Tensor
-
-import unem
-from unem.evaluation import Calibrated
-from unem.learning import FamilyConfig
-from unem.core.laws.directions import _graph, _nearest
-from unem.core.laws.views import VIEWS
-from unem.data import TaskSource
-from unem.learning.family import candidates, graph_size, relative, summaries
 from unem.learning.family_training import FAMILIES, generalised_cross_entropy
 from unem.methods.plus import run
+
+import unem
+from unem.core.laws.directions import nearest_queries, neighbour_graph
+from unem.core.laws.views import VIEWS
+from unem.data import TaskSource
+from unem.evaluation import Calibrated
+from unem.learning import FamilyConfig
+from unem.learning.family import candidates, graph_size, relative, summaries
 
 IMAGES = Path(__file__).parent / "images"
 INK, MUTED, GRID = "#1f2430", "#555e70", "#dfe3ea"
@@ -72,7 +73,8 @@ SECOND = {"color": MIDDLE, "linestyle": "--", "marker": "^"}
 THIRD = {"color": LIGHT, "linestyle": "-.", "marker": "s"}
 
 
-# -- made-up features -----------------------------------------------------------------------------------------------------
+# -- made-up features
+# -----------------------------------------------------------------------------------------------------
 
 
 def made_up(
@@ -85,7 +87,8 @@ def made_up(
     wide: float = 1.0,
     text: float | None = None,
 ) -> unem.FeatureSet:
-    """As behind a ReLU: nothing negative, much in common, lengths that vary; with ``text``, a noisy word for each class."""
+    """As behind a ReLU: nothing negative, much in common, lengths that vary; with ``text``, a noisy word for each
+    class."""
     g = torch.Generator().manual_seed(seed)
     common = 1 + torch.rand(features, generator=g)
     means = common + apart * torch.randn(classes, features, generator=g)
@@ -127,7 +130,8 @@ def drawn(features: unem.FeatureSet, tasks: int, **protocol: Any) -> tuple[unem.
     return TaskSource(unem.Protocol(**protocol), features, seed=7, inputs=inputs).batch(0, tasks)
 
 
-# -- looks ----------------------------------------------------------------------------------------------------------------
+# -- looks
+# ----------------------------------------------------------------------------------------------------------------
 
 
 def panels(count: int, height: float, **more: Any) -> tuple[Figure, list[Axes]]:
@@ -168,7 +172,8 @@ def ticks(axes: Axes, values: Sequence[float]) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
 
 
-# -- pictures -------------------------------------------------------------------------------------------------------------
+# -- pictures
+# -------------------------------------------------------------------------------------------------------------
 
 
 def directions() -> Figure:
@@ -267,7 +272,8 @@ def scatter() -> Figure:
 
 
 def propagation() -> Figure:
-    """Where queries are before and after they have moved towards their neighbours; and what it does for three numbers of classes present."""
+    """Where queries are before and after they have moved towards their neighbours; and what it does for three numbers
+    of classes present."""
     figure, axes = panels(2, 3.4)
     g = torch.Generator().manual_seed(0)
     turns = 2 * math.pi * torch.arange(3) / 3 + 0.5
@@ -275,7 +281,7 @@ def propagation() -> Figure:
     labels = torch.arange(3).repeat_interleave(20)
     rows = means[labels] + torch.randn(60, 12, generator=g)
     gram = unem.Directions(("plain",), False, 8).prepare(unem.Task(means, torch.arange(3), rows)).grams[:, 0]
-    moved = 0.2 * rows + 0.8 * _graph(_nearest(gram, 8), gram)[0] @ rows
+    moved = 0.2 * rows + 0.8 * neighbour_graph(nearest_queries(gram, 8), gram)[0] @ rows
     for a, b in zip(rows.tolist(), moved.tolist(), strict=True):
         axes[0].plot((a[0], b[0]), (a[1], b[1]), color="#b3bac6", linewidth=1, zorder=0)
     axes[0].scatter(rows[:, 0], rows[:, 1], s=9, color="#8a93a3", zorder=1)
@@ -560,7 +566,9 @@ def shipped() -> Figure:
     for i, (name, kind) in enumerate(kinds.items()):
         task, labels = drawn(made_up(seed=30 + i, **kind), 100, shots=3)
         others = [
-            right(unem.create_method("unem-plus", schedule=s).predict(task), labels) for n, s in learned.items() if n != name
+            right(unem.create_method("unem-plus", schedule=s).predict(task), labels)
+            for n, s in learned.items()
+            if n != name
         ]
         own = right(unem.create_method("unem-plus", schedule=learned[name]).predict(task), labels)
         values = (right(unem.create_method("simpleshot").predict(task), labels), sum(others) / len(others), own)

@@ -67,7 +67,8 @@ def network() -> str:
 def layer() -> str:
     """One of them, opened."""
     parts = [
-        f'<rect x="120" y="290" width="720" height="220" rx="10" fill="#fafbfd" stroke="{LINE}" stroke-dasharray="5 4"/>'
+        '<rect x="120" y="290" width="720" height="220" rx="10" fill="#fafbfd" '
+        f'stroke="{LINE}" stroke-dasharray="5 4"/>'
     ]
     parts.append(f'<path d="M430 168 L120 290 M550 168 L840 290" style="stroke:{LINE};stroke-dasharray:5 4"/>')
     parts.append(

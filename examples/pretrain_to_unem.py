@@ -5,9 +5,10 @@
 
     python examples/pretrain_to_unem.py photos --classes 12,6,6 --device cuda -o out
 
-``photos`` has one folder per class, or is a ``.npz`` or ``.safetensors`` of pixels that ``--prepare`` made from it, or a folder with the
-files of Fashion-MNIST (``train-images-idx3-ubyte.gz`` …). Needs torch, numpy, safetensors and jaxtyping; Pillow to read image files.
-Stopped and started again with the same arguments, it goes on after the last whole epoch.
+``photos`` has one folder per class, or is a ``.npz`` or ``.safetensors`` of pixels that ``--prepare`` made from it, or
+a folder with the
+files of Fashion-MNIST (``train-images-idx3-ubyte.gz`` …). Needs torch, numpy, safetensors and jaxtyping; Pillow to read
+image files. Stopped and started again with the same arguments, it goes on after the last whole epoch.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ def main() -> None:
     print(f"everything is in {args.output}")
 
 
-# -- images ---------------------------------------------------------------------------------------------------------------
+# -- images
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def read(path: Path, size: int, per_class: int | None) -> ImageTensors:
@@ -95,7 +97,8 @@ def read_idx(folder: Path, side: int, per_class: int | None) -> ImageTensors:
 
 
 def idx(file: Path, dimensions: int) -> np.ndarray:
-    """The bytes behind the header of an IDX file: two zeros, the type (8, bytes), the number of dimensions, their sizes."""
+    """The bytes behind the header of an IDX file: two zeros, the type (8, bytes), the number of dimensions, their
+    sizes."""
     with gzip.open(file) as stream:
         content = stream.read()
     sizes = np.frombuffer(content, ">i4", dimensions, offset=4)
@@ -124,7 +127,8 @@ def tell_classes(images: ImageTensors) -> None:
         print(f"{role:>10}: {len(part)} images of {part.num_classes} classes: {', '.join(part.class_names)}")
 
 
-# -- pre-training ---------------------------------------------------------------------------------------------------------
+# -- pre-training
+# ---------------------------------------------------------------------------------------------------------
 
 
 def pretrained(images: ImageTensors, args: argparse.Namespace) -> Pretrained:
@@ -180,11 +184,13 @@ def untrained(images: ImageTensors, trained: Pretrained, args: argparse.Namespac
     return features_of(network.eval(), images, trained.info)
 
 
-# -- few-shot tasks -------------------------------------------------------------------------------------------------------
+# -- few-shot tasks
+# -------------------------------------------------------------------------------------------------------
 
 
 def few_shot(features: unem.FeatureSet, args: argparse.Namespace) -> dict[str, tuple[float, float]]:
-    """Accuracy and interval of each method on the test classes; UNEM's schedule is learned on the validation classes."""
+    """Accuracy and interval of each method on the test classes; UNEM's schedule is learned on the validation
+    classes."""
     val, test = features.split("val"), features.split("test")
     settings = {"tasks": 20, "epochs": 2, "validation_tasks": 10} if args.smoke else {}
     schedule = unem.train(val, unem.Gaussian(), protocol(val, args), seed=args.seed, device=args.device, **settings)

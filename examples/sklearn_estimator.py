@@ -2,11 +2,13 @@
 
     python examples/sklearn_estimator.py [--splits 30]
 
-Nothing is downloaded. The digits are scikit-learn's; the text is the documentation of Python's standard library: every docstring of a module's
-functions, classes and methods is a document, and the module its class. Documents become embeddings by TF-IDF and a truncated SVD, which see no label.
+Nothing is downloaded. The digits are scikit-learn's; the text is the documentation of Python's standard library: every
+docstring of a module's
+functions, classes and methods is a document, and the module its class. Documents become embeddings by TF-IDF and a
+truncated SVD, which see no label.
 
-In a split, some rows of each class keep their label, and a batch of other rows is to be classified: either of all classes, or of three of
-them, as when a folder of new pictures holds a few kinds only. Nobody is told which.
+In a split, some rows of each class keep their label, and a batch of other rows is to be classified: either of all
+classes, or of three of them, as when a folder of new pictures holds a few kinds only. Nobody is told which.
 """
 
 from __future__ import annotations
@@ -65,7 +67,8 @@ PRESENT = 3  # classes in a batch of few
 Rows = np.ndarray
 
 
-# -- data -----------------------------------------------------------------------------------------------------------------
+# -- data
+# -----------------------------------------------------------------------------------------------------------------
 
 
 def digits() -> tuple[Rows, Rows]:
@@ -116,11 +119,13 @@ def embedded_text() -> tuple[Rows, Rows]:
     return embed.fit_transform(texts), np.array(modules)
 
 
-# -- models ---------------------------------------------------------------------------------------------------------------
+# -- models
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def spreading(X: Rows) -> LabelSpreading:
-    """Its rbf kernel as wide as the rows are near each other: a default that suits neither data would be no comparison."""
+    """Its rbf kernel as wide as the rows are near each other: a default that suits neither data would be no
+    comparison."""
     nearest = np.partition(pairwise_distances(X[:500], metric="sqeuclidean"), 7, axis=1)[:, 7]
     return LabelSpreading(kernel="rbf", gamma=1 / max(float(np.median(nearest)), 1e-9), max_iter=100)
 
@@ -158,7 +163,8 @@ MODELS = (
 )
 
 
-# -- splits ---------------------------------------------------------------------------------------------------------------
+# -- splits
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def split(y: Rows, shots: int, queries: int, present: int | None, seed: int) -> tuple[Rows, Rows]:

@@ -67,7 +67,8 @@ def own_registry(monkeypatch):
 )
 @pytest.mark.usefixtures("own_registry")
 def test_code_runs(page, files, tmp_path, monkeypatch):
-    """Block by block, in one folder and one namespace, Python and commands alike. (The README's commands are examples: they are parsed.)"""
+    """Block by block, in one folder and one namespace, Python and commands alike. (The README's commands are examples:
+    they are parsed.)"""
     shutil.copytree(files, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

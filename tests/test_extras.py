@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from unem import InputError
-from unem._extras import is_installed, require  # noqa: PLC2701  the module under test
+from unem._extras import is_installed, require
 
 
 def test_a_module_that_is_there_is_given():

@@ -1,4 +1,5 @@
-"""The README names every method; that its code runs and its commands exist is checked with the other pages (test_docs.py)."""
+"""The README names every method; that its code runs and its commands exist is checked with the other pages
+(test_docs.py)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Label many samples from a few labelled ones, jointly, on frozen features.
 
-A batch of unlabelled samples is classified *jointly* from a few labelled ones by generalized EM, with hyper-parameters that
-are learned on validation tasks instead of searched (UNEM, CVPR 2025).
+A batch of unlabelled samples is classified *jointly* from a few labelled ones by generalized EM, with hyper-parameters
+that are learned on validation tasks instead of searched (UNEM, CVPR 2025).
 
 Example:
     >>> import torch, unem

@@ -104,7 +104,8 @@ def read_json(path: str | os.PathLike[str], what: str) -> Any:
 
 
 def sort_header(path: str | os.PathLike[str]) -> None:
-    """Put the metadata of a safetensors file in order, so that equal contents are equal bytes: it is written in any order.
+    """Put the metadata of a safetensors file in order, so that equal contents are equal bytes: it is written in any
+    order.
 
     Example:
         >>> import tempfile, torch

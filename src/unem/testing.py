@@ -1,6 +1,7 @@
 """What anyone's new law or method must satisfy: call :func:`check_law` or :func:`check_method` in a test.
 
-Each check is a function of its own with a name that says what must hold; the first that fails raises an ``AssertionError`` with that sentence.
+Each check is a function of its own with a name that says what must hold; the first that fails raises an
+``AssertionError`` with that sentence.
 """
 
 from __future__ import annotations
@@ -108,7 +109,8 @@ def _equal(a: Tensor, b: Tensor, factor: float = 1.0) -> None:
     torch.testing.assert_close(a, b, rtol=0, atol=factor * TOLERANCE[a.dtype], check_dtype=False)
 
 
-# -- what holds for laws and methods alike --------------------------------------------------------------------------------
+# -- what holds for laws and methods alike
+# --------------------------------------------------------------------------------
 
 
 def gives_probabilities(subject: Any, *rest: Any) -> None:
@@ -192,7 +194,8 @@ def inputs_are_left_alone(subject: Any, *rest: Any) -> None:
     assert torch.equal(task.query, before[1]), "the queries were changed"
 
 
-# -- laws -----------------------------------------------------------------------------------------------------------------
+# -- laws
+# -----------------------------------------------------------------------------------------------------------------
 
 
 def has_a_name_of_its_own(law: Law, schedule: Schedule) -> None:
@@ -248,7 +251,8 @@ def a_schedule_is_learned(law: Law, schedule: Schedule) -> None:
     raise AssertionError(f"the {other.name} law takes it")
 
 
-# -- methods --------------------------------------------------------------------------------------------------------------
+# -- methods
+# --------------------------------------------------------------------------------------------------------------
 
 
 def says_what_it_is(method: Method) -> None:

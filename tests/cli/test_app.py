@@ -60,8 +60,7 @@ def test_the_order_of_the_help():
     assert names[-3:] == ["results ls", "results show", "results export"]
 
 
-# -- errors
-# ----------------------------------------------------------------------------------------------------------------
+# -- errors ------------------------------------------------------------------------------------------------------------
 
 
 def raising(error):
@@ -121,8 +120,7 @@ def test_warnings_are_notes(capsys):
     assert "UserWarning: others" in capsys.readouterr().err
 
 
-# -- the library knows no flags
-# --------------------------------------------------------------------------------------------
+# -- the library knows no flags ----------------------------------------------------------------------------------------
 
 
 def test_no_sentence_of_the_library_has_a_flag():

@@ -49,7 +49,8 @@ def test_interrupted_training_keeps_the_best_and_resumes(features, tmp_path):
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-    ) deadline = time.monotonic() + 120
+    )
+    deadline = time.monotonic() + 120
     while not checkpoint.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)

@@ -26,7 +26,8 @@ def means_of(x, labels):
 
 
 def uneven_task(seed=0, features=5, **kwargs):
-    """Classes with different numbers of samples and tasks with different numbers of them, so that some rows are padding."""
+    """Classes with different numbers of samples and tasks with different numbers of them, so that some rows are
+    padding."""
     parts = [reference.random_task(1, shots=shots, features=features, seed=seed + shots, **kwargs) for shots in (1, 3)]
     task = unem.Task.stack(parts)
     assert (task.support_labels < 0).any()
@@ -36,7 +37,8 @@ def uneven_task(seed=0, features=5, **kwargs):
 def image_text_task(
     tasks=3, classes=4, queries=11, features=7, noise=0.35, gap=0.3, corner=1.5, seed=0, dtype=torch.float64
 ):
-    """Unit images around their class texts, all in one corner of the sphere; uneven supports, with rubbish for padding."""
+    """Unit images around their class texts, all in one corner of the sphere; uneven supports, with rubbish for
+    padding."""
     rng = np.random.default_rng(seed)
     text = unit(rng.normal(size=(classes, features)) + corner)
     labels = np.concatenate([np.arange(classes).repeat(2), [0, 1, 1]])

@@ -1,4 +1,5 @@
-"""What must hold for every registered method: awkward input, batches, orders, names of classes, and nothing of the queries' labels."""
+"""What must hold for every registered method: awkward input, batches, orders, names of classes, and nothing of the
+queries' labels."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ def draw(tasks=3, classes=4, shots=3, queries=9, features=6, dtype=torch.float64
     return support, labels, query, centres + 0.3 * torch.randn(classes, features, generator=g, dtype=dtype)
 
 
-# -- awkward input ---------------------------------------------------------------------------------------------------------
+# -- awkward input
+# ---------------------------------------------------------------------------------------------------------
 
 
 def negative(**kwargs):
@@ -142,7 +144,8 @@ def test_every_method_conforms(name):
     check_method(make(name))
 
 
-# -- what must not matter --------------------------------------------------------------------------------------------------
+# -- what must not matter
+# --------------------------------------------------------------------------------------------------
 
 
 def uneven(name):

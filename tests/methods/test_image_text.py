@@ -426,7 +426,8 @@ def test_zero_shot_family(name):
 
 @pytest.mark.parametrize("name", ["zero-shot-kmeans-hard", "zero-shot-kmeans-kl"])
 def test_a_class_without_queries_keeps_its_mean(name):
-    """Queries of two classes only: hard assignments leave the others empty, and nothing becomes NaN or changes hands."""
+    """Queries of two classes only: hard assignments leave the others empty, and nothing becomes NaN or changes
+    hands."""
     similarities = 0.2 + 0.1 * torch.eye(6, dtype=torch.float64)[torch.tensor([0, 0, 0, 0, 1, 1, 1, 1])]
     similarities += 0.001 * torch.randn(8, 6, dtype=torch.float64)
     task = unem.Task(torch.zeros(6, 6, dtype=torch.float64), torch.arange(6), similarities)

@@ -1,4 +1,5 @@
-"""Methods against published packages: POT, scikit-learn and scipy; and where each method is checked against something outside."""
+"""Methods against published packages: POT, scikit-learn and scipy; and where each method is checked against something
+outside."""
 
 from __future__ import annotations
 
@@ -18,11 +19,13 @@ from unem.methods.pt_map import balanced, transformed
 
 TESTS = Path(__file__).parents[1]
 OUTSIDE = {
-    "alpha-am": "methods/test_vision_graphs.py::test_adaptive_manifold_is_adam_on_its_objective",  # torch.optim and autograd
+    # torch.optim and autograd
+    "alpha-am": "methods/test_vision_graphs.py::test_adaptive_manifold_is_adam_on_its_objective",
     "alpha-tim": "methods/test_vision_graphs.py::test_tim_is_adam_on_the_papers_objective",
     "baseline": "methods/test_vision.py::test_baseline_is_what_autograd_and_torchs_adam_give",
     "bd-cspn": "methods/test_vision.py::test_bd_cspn_is_its_formula",  # scipy's cosine distances
-    "coop": "methods/test_coop.py::test_a_batch_is_torch_sgd_on_each_task",  # torch.optim and autograd; transformers' own prompts
+    # torch.optim and autograd; transformers' own prompts
+    "coop": "methods/test_coop.py::test_a_batch_is_torch_sgd_on_each_task",
     "em-dirichlet": "core/test_em.py::test_em_dirichlet_is_a_schedule",  # scipy's optimiser
     "em-gaussian": "methods/test_outside.py::test_em_gaussian_is_scikit_learns_mixture",
     "gem-dirichlet": "methods/test_outside.py::test_unem_is_its_layers_written_out",
@@ -32,7 +35,8 @@ OUTSIDE = {
     "laplacian-shot": "methods/test_outside.py::test_laplacian_shot_on_scikit_learns_graph",
     "logistic": "methods/test_vision_graphs.py::test_logistic_is_sklearns",
     "lp++": "methods/test_image_text.py::test_lp_plus_plus",  # autograd; the loss never increases
-    "lr-ici": "methods/test_vision.py::test_lr_ici_is_its_rounds_written_out",  # scikit-learn's regression, components and path
+    # Scikit-learn's regression, components and path
+    "lr-ici": "methods/test_vision.py::test_lr_ici_is_its_rounds_written_out",
     "otter": "methods/test_outside.py::test_otter_is_pots_sinkhorn",
     "paddle": "core/test_em.py::test_paddle_is_a_schedule_on_scaled_channels",
     "prototypes": "methods/test_outside.py::test_prototypes_are_scikit_learns",
@@ -40,14 +44,17 @@ OUTSIDE = {
     "simpleshot": "methods/test_outside.py::test_simpleshot_is_scikit_learns_nearest_centroid",
     "soft-kmeans": "core/test_em.py::test_beta0_is_soft_kmeans",
     "stata": "methods/test_image_text.py::test_stata",  # and its objective never increases
-    "tim-adm": "methods/test_outside.py::test_both_ways_to_maximise_information_agree",  # and test_tim_adm_has_the_papers_updates there
+    # And test_tim_adm_has_the_papers_updates there
+    "tim-adm": "methods/test_outside.py::test_both_ways_to_maximise_information_agree",
     "tim-gd": "methods/test_vision_graphs.py::test_tim_is_adam_on_the_papers_objective",
     "tip-adapter": "methods/test_image_text.py::test_tip_adapter",
     "tip-adapter-f": "methods/test_image_text.py::test_tip_adapter_f",
     "transclip": "methods/test_image_text.py::test_transclip",  # and its objective never increases
-    "unem-dirichlet": "methods/test_outside.py::test_unem_is_its_layers_written_out",  # and the published outputs, where they are at hand
+    # And the published outputs, where they are at hand
+    "unem-dirichlet": "methods/test_outside.py::test_unem_is_its_layers_written_out",
     "unem-gaussian": "methods/test_outside.py::test_unem_is_its_layers_written_out",
-    "unem-joint": "core/laws/test_directions.py::test_text_adds_its_similarity_in_every_layer",  # and each ingredient there, written out
+    # And each ingredient there, written out
+    "unem-joint": "core/laws/test_directions.py::test_text_adds_its_similarity_in_every_layer",
     "zero-shot-unem-joint": "learning/test_layered.py::test_without_support_the_text_decides_first",
     "unem-plus": "core/laws/test_directions.py::test_leave_one_out_leaves_one_out",
     "zero-shot": "methods/test_outside.py::test_zero_shot_is_a_softmax_of_cosines",
@@ -69,7 +76,8 @@ def test_every_method_is_checked_against_something_outside():
         assert f"\ndef {test}(" in (TESTS / path).read_text(encoding="utf-8"), where
 
 
-# -- optimal transport: POT ------------------------------------------------------------------------------------------------
+# -- optimal transport: POT
+# ------------------------------------------------------------------------------------------------
 
 
 def pot_plan(cost, column_mass, regulariser):
@@ -90,7 +98,8 @@ def test_otter_is_pots_sinkhorn(prior):
 
 
 def test_otter_tends_to_pots_exact_plan():
-    """The cost of the entropic plan exceeds the least by at most ε times the entropy it can have, ln K for each query."""
+    """The cost of the entropic plan exceeds the least by at most ε times the entropy it can have, ln K for each
+    query."""
     task, _ = image_text_task(noise=1.0, seed=3)
     prior = np.array([0.4, 0.3, 0.2, 0.1])
     for regulariser in (1.0, 0.2):
@@ -129,7 +138,8 @@ def test_pt_map_with_pots_plans():
         np.testing.assert_allclose(mine, plan(centres), atol=1e-4)
 
 
-# -- mixtures, means and graphs: scikit-learn ------------------------------------------------------------------------------
+# -- mixtures, means and graphs: scikit-learn
+# ------------------------------------------------------------------------------
 
 
 def mixture(weights, means, variances):
@@ -223,7 +233,8 @@ def test_laplacian_shot_on_scikit_learns_graph():
         np.testing.assert_allclose(mine, u, atol=1e-8)
 
 
-# -- formulas --------------------------------------------------------------------------------------------------------------
+# -- formulas
+# --------------------------------------------------------------------------------------------------------------
 
 
 def test_zero_shot_is_a_softmax_of_cosines():
@@ -278,7 +289,8 @@ def test_both_ways_to_maximise_information_agree():
 
 
 def test_the_papers_weights_insist_on_uniform_proportions():
-    """With a fifth of the classes present, both ways spread the queries over nearly all; a small weight lets them be."""
+    """With a fifth of the classes present, both ways spread the queries over nearly all; a small weight lets them
+    be."""
     task, truth = clusters(20, 4)
 
     def spread_and_accuracy(name, **options):

@@ -1,4 +1,5 @@
-"""Compared methods that are no generalized EM: each against a direct form, one task at a time, or against scikit-learn."""
+"""Compared methods that are no generalized EM: each against a direct form, one task at a time, or against
+scikit-learn."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ def check(task, method, direct, atol=1e-8):
     np.testing.assert_allclose(method.predict(task).probabilities.numpy(), expected, atol=atol)
 
 
-# -- the direct forms ------------------------------------------------------------------------------------------------------
+# -- the direct forms
+# ------------------------------------------------------------------------------------------------------
 
 
 def tsallis(p, alpha):
@@ -151,7 +153,8 @@ def manifold_by_autograd(support, labels, query, classes):
     return probabilities()[1].detach().numpy()
 
 
-# -- agreement -------------------------------------------------------------------------------------------------------------
+# -- agreement
+# -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -164,7 +167,8 @@ def test_tim_is_adam_on_the_papers_objective(name, weights, alphas):
 @given(marginal=st.floats(0, 3), conditional=st.floats(0, 3), alphas=st.tuples(*[st.floats(0.3, 8)] * 2))
 @settings(max_examples=10)
 def test_alpha_tim_for_any_weights(marginal, conditional, alphas):
-    method = make("alpha-tim", marginal=marginal, conditional=conditional, marginal_alpha=alphas[0], conditional_alpha=alphas[1])  # fmt: skip
+    orders = {"marginal_alpha": alphas[0], "conditional_alpha": alphas[1]}
+    method = make("alpha-tim", marginal=marginal, conditional=conditional, **orders)
     direct = tim_by_autograd((1, marginal, conditional), [1 if abs(a - 1) < 1e-4 else a for a in alphas])
     check(
         reference.random_task(tasks=1), method, direct, atol=1e-3
@@ -244,7 +248,8 @@ def test_label_propagation_is_sklearns(neighbours, alpha, gamma):
     np.testing.assert_allclose(result.probabilities.numpy()[~reached], 0.25)
 
 
-# -- what must hold --------------------------------------------------------------------------------------------------------
+# -- what must hold
+# --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["tim-gd", "alpha-tim"])
@@ -373,8 +378,9 @@ BAD = {
 
 
 @pytest.mark.parametrize(
-    ("name", "option", "value"), [(n, o, v) for n, options in BAD.items() for o, values in options.items() for v in values]
-)  # fmt: skip
+    ("name", "option", "value"),
+    [(n, o, v) for n, options in BAD.items() for o, values in options.items() for v in values],
+)
 def test_bad_settings_are_named(name, option, value):
     with pytest.raises(InputError, match=option):
         unem.create_method(name, **{option: value})

@@ -27,8 +27,8 @@ Observer = Callable[[Law, Any, Any, Tensor, float | Tensor, float | Tensor], Non
 class Trace:
     r"""What happened in each layer; ``objective = likelihood + λΨ + TΦ`` is eq. 1 at (u⁽ˡ⁺¹⁾, θ⁽ˡ⁺¹⁾).
 
-    Ψ is the entropy of the proportions as the floor sees it, ``−Σ(π_k + ε) ln(π_k + ε)``: with the floor, this is the function
-    whose tangent the assignments use, so that the objective decreases exactly.
+    Ψ is the entropy of the proportions as the floor sees it, ``−Σ(π_k + ε) ln(π_k + ε)``: with the floor, this is the
+    function whose tangent the assignments use, so that the objective decreases exactly.
     """
 
     objective: Float[Tensor, "layer task"]
@@ -89,9 +89,11 @@ def _run(task: Task, law: Law, schedule: Schedule, recorder: _Recorder | None) -
 def run(
     law: Law, statistics: Any, values: LayerValues, *, log: bool = False, observe: Observer | None = None
 ) -> tuple[Float[Tensor, "task query class"], Any]:
-    """Scale the statistics of ``law.prepare`` and run all layers; returns the last layer's u (ln u with ``log``) and the scaled statistics.
+    """Scale the statistics of ``law.prepare`` and run all layers; returns the last layer's u (ln u with ``log``) and
+    the scaled statistics.
 
-    Everything that runs layers comes through here: prediction, learning, pictures. Differentiable in the values that are tensors.
+    Everything that runs layers comes through here: prediction, learning, pictures. Differentiable in the values that
+    are tensors.
 
     Args:
         observe: called after each layer.
@@ -119,7 +121,8 @@ def assignments_by_layer(
 
 
 def _tasks_at_once(task: Task, law: Law) -> int:
-    """How many tasks to handle together so that their number never decides the memory; all, where a gradient is wanted."""
+    """How many tasks to handle together so that their number never decides the memory; all, where a gradient is
+    wanted."""
     if not law.tasks_are_independent or torch.is_grad_enabled():
         return len(task)
     support = task.support_labels.shape[1]
@@ -169,7 +172,8 @@ def iterate(
 def _log_proportions(
     law: Law, assignments: Tensor, assigned: Tensor, earlier: Tensor | None
 ) -> Float[Tensor, "task others class"]:
-    """ln(π + ε), of all queries or, for each of them, of all the others; those of earlier batches are among the others."""
+    """ln(π + ε), of all queries or, for each of them, of all the others; those of earlier batches are among the
+    others."""
     queries: float | Tensor = assignments.shape[1]
     others = assigned.unsqueeze(1)
     if law.leave_one_out:
@@ -188,7 +192,8 @@ def _e_step(
     *,
     log: bool,
 ) -> tuple[Tensor, Tensor]:
-    """u, or ln u, and its sums over the queries; where there are very many queries, in parts that never exist at once."""
+    """u, or ln u, and its sums over the queries; where there are very many queries, in parts that never exist at
+    once."""
     parts = law.query_parts(statistics)
     if len(parts) == 1:
         return _assign(law.log_prob(statistics, parameters), log_prior, temperature, log=log)
@@ -220,7 +225,8 @@ def _is_hard(temperature: float | Tensor) -> bool:
 def _assign(
     logits: Tensor, log_prior: Tensor | None, temperature: float | Tensor, *, log: bool
 ) -> tuple[Tensor, Tensor]:
-    """softmax((logits + prior) / T), its logarithm where that is wanted, or the largest; and the sums over the queries."""
+    """softmax((logits + prior) / T), its logarithm where that is wanted, or the largest; and the sums over the
+    queries."""
     differentiable = logits.requires_grad or (log_prior is not None and log_prior.requires_grad)
     common = log_prior is None or log_prior.shape[1] == 1  # the kernel knows one prior for all queries
     if not (log or differentiable or _is_hard(temperature) or isinstance(temperature, Tensor)) and (

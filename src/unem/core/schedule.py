@@ -22,7 +22,8 @@ PerLayer = float | tuple[float, ...]
 
 @dataclass(frozen=True)
 class LayerValues:
-    """What the loop runs with: β, T and γ of each layer, and the numbers that :meth:`unem.core.laws.Law.scaled` takes by name.
+    """What the loop runs with: β, T and γ of each layer, and the numbers that :meth:`unem.core.laws.Law.scaled` takes
+    by name.
 
     Plain numbers, or tensors where they are learned.
     """
@@ -40,18 +41,19 @@ class Schedule:
     A number is shared by all layers ("fixed"), a sequence has one value per layer ("adaptive").
 
     Args:
-        class_balance: β = λ/|Q|, the weight of ln π_k in the assignments. 1 is EM, 0 is soft k-means, a negative value (two
-            published ones) favours balance. Storing β rather than λ lets a schedule carry over to another query size;
-            :meth:`lam` gives the paper's λ.
+        class_balance: β = λ/|Q|, the weight of ln π_k in the assignments. 1 is EM, 0 is soft k-means, a negative value
+            (two published ones) favours balance. Storing β rather than λ lets a schedule carry over to another query
+            size; :meth:`lam` gives the paper's λ.
         temperature: T ≥ 0, the softness of the assignments. 1 is EM; 0 is the limit of hard assignments.
-        feature_scale: T_z > 0: features are multiplied by it (Gaussian law), similarities before their softmax (Dirichlet).
+        feature_scale: T_z > 0: features are multiplied by it (Gaussian law), similarities before their softmax
+            (Dirichlet).
         view_weights: weight of each feature view, for a law that has several; equal weights when left out.
         propagation: share 0 … 1 of its neighbours in a query's features, for a law that propagates.
         neighbours: how many neighbours.
         text_weight: γ, the weight of the similarity to a class's text, for a law that has text.
         layers: number of layers L; taken from the sequences when they are given, else 10.
-        law: name of the law the schedule is meant for (``"gaussian"``, ``"dirichlet"``, ``"directions"``, or that of a law of
-            your own); no other law takes it.
+        law: name of the law the schedule is meant for (``"gaussian"``, ``"dirichlet"``, ``"directions"``, or that of a
+            law of your own); no other law takes it.
         provenance: where the numbers come from: what they were learned on, or a citation.
 
     Example:

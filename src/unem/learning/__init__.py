@@ -1,4 +1,5 @@
-"""Schedules that are learned: parameters and losses, one trainer for schedules and families, the gate, and whatever runs with a schedule."""
+"""Schedules that are learned: parameters and losses, one trainer for schedules and families, the gate, and whatever
+runs with a schedule."""
 
 from unem.learning.config import VARIANTS, FamilyConfig, TrainingConfig, variant
 from unem.learning.family import ScheduleFamily

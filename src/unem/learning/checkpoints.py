@@ -67,8 +67,8 @@ def restore(
     different = sorted(k for k in wanted.keys() | known.keys() if wanted.get(k) != known.get(k))
     if different:
         raise InputError(
-            f"checkpoint: {os.fspath(path)!r} belongs to a run with other settings (different: {', '.join(different)}); "
-            "remove it to start anew, or repeat the settings it was made with"
+            f"checkpoint: {os.fspath(path)!r} belongs to a run with other settings (different: "
+            f"{', '.join(different)}); remove it to start anew, or repeat the settings it was made with"
         )
     fused = optimiser.defaults.get("fused")  # it then counts its steps on the device
     with torch.no_grad():

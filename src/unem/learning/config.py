@@ -117,8 +117,8 @@ VARIANTS = ("adaptive", "fixed", "no-temperature", "lambda-only")
 def variant(name: str, law: Law) -> dict[str, Any]:
     """Changes to a :class:`TrainingConfig` for the forms of UNEM that the paper compares.
 
-    ``adaptive`` is UNEM, one λ and T per layer; ``fixed`` shares them between layers; ``no-temperature`` keeps T = 1 and T_z at
-    a constant; ``lambda-only`` does both, so that one number is learned: the λ of EM.
+    ``adaptive`` is UNEM, one λ and T per layer; ``fixed`` shares them between layers; ``no-temperature`` keeps T = 1
+    and T_z at a constant; ``lambda-only`` does both, so that one number is learned: the λ of EM.
 
     Example:
         >>> import unem

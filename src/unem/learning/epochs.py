@@ -69,7 +69,8 @@ class EpochObjective:
             "seed": seed,
         }
 
-    # -- a step -----------------------------------------------------------------------------------------------------------
+    # -- a step
+    # -----------------------------------------------------------------------------------------------------------
 
     def rate(self, step: int) -> dict[str, Any]:
         return {"lr": self.config.rate(step, self.steps_per_epoch)}
@@ -105,7 +106,8 @@ class EpochObjective:
                 parameter.grad.addcmul_(gradient, share)
         return torch.stack([loss.detach().double(), accuracy(log_u, labels)])
 
-    # -- an epoch ---------------------------------------------------------------------------------------------------------
+    # -- an epoch
+    # ---------------------------------------------------------------------------------------------------------
 
     def after(self, steps: int) -> TrainingProgress | None:
         if steps % self.steps_per_epoch:
@@ -143,7 +145,8 @@ class EpochObjective:
         """The present parameters."""
         return {name: p.detach().clone() for name, p in self.model.named_parameters()}
 
-    # -- the result -------------------------------------------------------------------------------------------------------
+    # -- the result
+    # -------------------------------------------------------------------------------------------------------
 
     def schedule(self, *, interrupted: bool) -> Schedule:
         """The best epoch's, or that of the last epoch where there are no held-out tasks."""

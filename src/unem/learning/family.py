@@ -1,7 +1,7 @@
 """A schedule for every number of effective classes and of queries, and the gate that weighs them when nobody knows.
 
-A schedule that was learned with five classes in the query is wrong for fifty. Here its values are functions of the number k of
-effective classes and the number Q of queries, and where k is unknown several k are tried and averaged.
+A schedule that was learned with five classes in the query is wrong for fifty. Here its values are functions of the
+number k of effective classes and the number Q of queries, and where k is unknown several k are tried and averaged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ Rows = tuple[tuple[float, ...], ...]
 
 
 def position(effective_classes: float, queries: float, num_classes: float, shots: float = 5.0) -> tuple[float, ...]:
-    """(1, κ, ρ, μ, κ², κρ, s, κs): where k, Q, K and the shots are, on a logarithmic scale around 5 of 40 classes, 75 queries and 5 shots.
+    """(1, κ, ρ, μ, κ², κρ, s, κs): where k, Q, K and the shots are, on a logarithmic scale around 5 of 40 classes, 75
+    queries and 5 shots.
 
     A family uses the first 1 (learned for one kind of task), 6 (for one number of shots) or all of them.
     """
@@ -48,18 +49,20 @@ def graph_size(effective_classes: int, queries: float, largest: int) -> int:
 class ScheduleFamily:
     r"""A :class:`unem.Schedule` for each (k, Q, K), and the law they are for.
 
-    Each value is linear in :func:`position`, on a scale where it cannot leave its range: ``ln β_ℓ = a_ℓ + b_ℓ κ + c_ℓ ρ + …``, and so T, T_z
-    and γ; ``logit f`` for the propagation.
+    Each value is linear in :func:`position`, on a scale where it cannot leave its range:
+    ``ln β_ℓ = a_ℓ + b_ℓ κ + c_ℓ ρ + …``, and so T, T_z and γ; ``logit f`` for the propagation.
 
     Args:
-        values: for each value its rows of coefficients, one for each coordinate, of one number per layer or a single one.
+        values: for each value its rows of coefficients, one for each coordinate, of one number per layer or a single
+            one.
         view_weights: weight of each view of the law.
         law: the law.
         layers: number of layers.
         gate: weighs the candidates where k is unknown.
         effective_classes: the only k it was learned for, if there is but one.
-        ranges: smallest and largest Q, K and shots it was learned with; beyond, a task is treated as one at the border, and k as the largest K.
-            (Extrapolated, the schedules for few classes become so sure of themselves that the gate believes them.)
+        ranges: smallest and largest Q, K and shots it was learned with; beyond, a task is treated as one at the border,
+            and k as the largest K. (Extrapolated, the schedules for few classes become so sure of themselves that the
+            gate believes them.)
         provenance: where the numbers come from.
     """
 

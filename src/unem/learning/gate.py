@@ -29,9 +29,10 @@ def candidates(num_classes: int) -> tuple[int, ...]:
 class Gate:
     r"""Weights of the candidates: ``p(k_i | task) = softmax_i(W x + b)``, x a few numbers of each candidate's outcome.
 
-    For each candidate: the mean largest probability, the entropy of the class proportions and the mean entropy of an assignment
-    (both over ln K), and its leave-one-out evidence less that of the last candidate; then ln(Q/75), ln(K/40) and ln(shots/5), and the products
-    of the first four with ln(Q/75): few queries are looked at differently.
+    For each candidate: the mean largest probability, the entropy of the class proportions and the mean entropy of an
+    assignment
+    (both over ln K), and its leave-one-out evidence less that of the last candidate; then ln(Q/75), ln(K/40) and
+    ln(shots/5), and the products of the first four with ln(Q/75): few queries are looked at differently.
 
     Args:
         weights, bias: W and b, for standardised x.
@@ -87,7 +88,8 @@ def _entropy(u: Tensor) -> Tensor:
     return -terms.sum(-1)
 
 
-# -- learning it --------------------------------------------------------------------------------------------------------
+# -- learning it
+# --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,8 @@ class GateExamples:
 
 
 def fit_gate(examples: Sequence[GateExamples]) -> Gate:
-    """Logistic regression whose loss is that of the average it makes: ``2(1 − √Σ_i p_i u_iy)``, and a little of −ln p at the right k.
+    """Logistic regression whose loss is that of the average it makes: ``2(1 − √Σ_i p_i u_iy)``, and a little of −ln p
+    at the right k.
 
     Not to know k is no loss where all candidates agree; that is why k alone is not what the gate is taught.
     """

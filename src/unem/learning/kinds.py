@@ -1,4 +1,5 @@
-"""What learning a family sees: tasks of many kinds, with any number of classes, effective classes, queries and shots."""
+"""What learning a family sees: tasks of many kinds, with any number of classes, effective classes, queries and
+shots."""
 
 from __future__ import annotations
 
@@ -69,7 +70,8 @@ class KindsObjective:
         }
         self.settings: dict[str, Any] = {**self.provenance, "law": asdict(law)}
 
-    # -- a step -----------------------------------------------------------------------------------------------------------
+    # -- a step
+    # -----------------------------------------------------------------------------------------------------------
 
     def rate(self, step: int) -> dict[str, Any]:
         return self.config.rate(step)
@@ -96,7 +98,8 @@ class KindsObjective:
         self.runs = values["runs"]
         self.generator.set_state(tensors["random"].cpu())
 
-    # -- the result -------------------------------------------------------------------------------------------------------
+    # -- the result
+    # -------------------------------------------------------------------------------------------------------
 
     def family(self, progress: Callable[[int], None]) -> ScheduleFamily:
         """The present values as data, with a gate, which is learned now, unless the config has none."""
@@ -129,7 +132,8 @@ class KindsObjective:
         gate = fit_gate(examples)
         return gate, sum(len(e.inputs) for e in examples) * len(gate.bias)
 
-    # -- tasks ------------------------------------------------------------------------------------------------------------
+    # -- tasks
+    # ------------------------------------------------------------------------------------------------------------
 
     def _draw(self, shares: Sequence[float], counts: Sequence[int], seed: int) -> Iterator[_Kind]:
         pools = [pool for features, query in self.pairs for pool in _pools(features, query, shares, seed)]

@@ -1,7 +1,7 @@
 """Whatever has a schedule: the schedule as data, its layers for a task, its prediction.
 
-A schedule is fixed, has a value for each layer, or is a family: a function of the task. Where a family is not told how many classes are present it
-runs for several numbers from the same statistics, and its gate weighs the answers.
+A schedule is fixed, has a value for each layer, or is a family: a function of the task. Where a family is not told how
+many classes are present it runs for several numbers from the same statistics, and its gate weighs the answers.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ Step = Callable[[Law, Any, Any], tuple[Tensor, Any]]
 class LayeredMethod:
     """A method that is generalized EM with a schedule; subclasses are dataclasses whose fields are its settings.
 
-    To implement: ``law``, and ``schedule``, as a field, a class attribute or a property. Optional: :meth:`schedule_for`, where the schedule follows
-    from the task by a rule (then ``schedule`` stays None), and :meth:`transform`.
+    To implement: ``law``, and ``schedule``, as a field, a class attribute or a property. Optional:
+    :meth:`schedule_for`, where the schedule follows from the task by a rule (then ``schedule`` stays None), and
+    :meth:`transform`.
     """
 
     name: str
@@ -81,7 +82,8 @@ class LayeredMethod:
         return task
 
     def schedule_for(self, task: Task) -> Schedule:
-        """The schedule for a task, or for a batch of tasks of one kind; of a gate's candidates the one for all classes."""
+        """The schedule for a task, or for a batch of tasks of one kind; of a gate's candidates the one for all
+        classes."""
         if self.schedule is None:
             raise InputError(f"schedule: {self.name} has none; a subclass gives it, or a rule for each task")
         known = self._told or task.num_classes
@@ -94,7 +96,8 @@ class LayeredMethod:
         about: dict[str, Any] = plain({**settings, "law": repr(self.law), "schedule": schedule})
         return about
 
-    # -- prediction -------------------------------------------------------------------------------------------------------
+    # -- prediction
+    # -------------------------------------------------------------------------------------------------------
 
     def predict(self, task: Task, *, trace: bool = False) -> Prediction:
         """Classify the queries of each task jointly."""
@@ -106,7 +109,8 @@ class LayeredMethod:
             return predicted(task, self._by_shots(task))
 
     def layers(self, task: Task) -> Float[Tensor, "layer task query class"]:
-        """Assignments after each layer, the last ones being the answer; averaged as the answer is where a gate weighs candidates."""
+        """Assignments after each layer, the last ones being the answer; averaged as the answer is where a gate weighs
+        candidates."""
         task = self.transform(task)
         with torch.no_grad():
             if not isinstance(self.schedule, ScheduleFamily):
@@ -115,12 +119,14 @@ class LayeredMethod:
             return self._average(task, self._shots(task), step=assignments_by_layer)[0]
 
     def predict_after(self, task: Task, before: Remembered | None) -> tuple[Prediction, Remembered]:
-        """Classify a batch of queries with what earlier ones left, and what this one leaves; see :class:`unem.inference.Stream`."""
+        """Classify a batch of queries with what earlier ones left, and what this one leaves; see
+        :class:`unem.inference.Stream`."""
         with torch.no_grad():
             u, left = self._after(task, before)
         return predicted(task, u), left
 
-    # -- a family's -------------------------------------------------------------------------------------------------------
+    # -- a family's
+    # -------------------------------------------------------------------------------------------------------
 
     def _shots(self, task: Task) -> float:
         if not getattr(self.schedule, "looks_at_shots", False):
@@ -130,7 +136,8 @@ class LayeredMethod:
         return float((task.support_labels != PADDING).sum() / len(task)) / task.num_classes
 
     def _by_shots(self, task: Task) -> Tensor:
-        """Tasks with equally large supports together: a schedule that depends on the shots must not depend on the rest of the batch."""
+        """Tasks with equally large supports together: a schedule that depends on the shots must not depend on the rest
+        of the batch."""
         family: Any = self.schedule
         if not family.looks_at_shots or task.even_shots is not None:
             return self._in_cache(task, self._shots(task))
@@ -222,7 +229,8 @@ class LayeredMethod:
 
 @dataclass(frozen=True)
 class Remembered:
-    """What batches of queries leave to the next: their statistics, and what they say of the number of classes present."""
+    """What batches of queries leave to the next: their statistics, and what they say of the number of classes
+    present."""
 
     carried: Carried
     log_weights: Float[Tensor, "task candidate"] | None

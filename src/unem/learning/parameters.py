@@ -1,4 +1,5 @@
-"""A learned number: a raw value that may be anything, a constraint that maps it into its range, and the inverse for the start."""
+"""A learned number: a raw value that may be anything, a constraint that maps it into its range, and the inverse for the
+start."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ LARGEST_EXPONENT = 80.0
 
 @dataclass(frozen=True)
 class Constraint:
-    """A map from all real numbers to ``(lower, ∞)``, or to ``(0, 1)``, with its inverse, so that a start value is met exactly.
+    """A map from all real numbers to ``(lower, ∞)``, or to ``(0, 1)``, with its inverse, so that a start value is met
+    exactly.
 
     Example:
         >>> positive = Constraint("softplus", lower=1.0)

@@ -1,4 +1,5 @@
-"""How a registered method is learned: a schedule for one kind of task, or a family for all. The registry names one of the two."""
+"""How a registered method is learned: a schedule for one kind of task, or a family for all. The registry names one of
+the two."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ class Recipe(Protocol):
         learning: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> Schedule | ScheduleFamily:
-        """Learn on tasks of a protocol; ``learning`` are settings that are not the defaults, the rest is as in :func:`unem.train`."""
+        """Learn on tasks of a protocol; ``learning`` are settings that are not the defaults, the rest is as in
+        :func:`unem.train`."""
         ...
 
     def runs(self, schedule: Any) -> int:

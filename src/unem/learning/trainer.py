@@ -144,21 +144,25 @@ def train(
     progress: Callable[[TrainingProgress], None] | None = None,
     **changes: Any,
 ) -> Schedule | ScheduleFamily:
-    """Learn the schedule of UNEM on tasks drawn from validation images; with a :class:`FamilyConfig`, a schedule for every kind of task.
+    """Learn the schedule of UNEM on tasks drawn from validation images; with a :class:`FamilyConfig`, a schedule for
+    every kind of task.
 
-    The network is trained with Adam. A schedule: after each epoch it classifies held-out tasks, and the best epoch is kept;
-    ``KeyboardInterrupt`` ends training early and returns the best so far, with ``provenance["interrupted"]`` set. A family: tasks with any
-    number of classes, effective classes and queries, then the gate for when the number of effective classes is unknown.
-    Deterministic by seed (on a GPU up to the order in which sums are taken).
+    The network is trained with Adam. A schedule: after each epoch it classifies held-out tasks, and the best epoch is
+    kept;
+    ``KeyboardInterrupt`` ends training early and returns the best so far, with ``provenance["interrupted"]`` set. A
+    family: tasks with any number of classes, effective classes and queries, then the gate for when the number of
+    effective classes is unknown. Deterministic by seed (on a GPU up to the order in which sums are taken).
 
     Args:
-        features: validation images (support, and query unless ``query`` is given); a family takes several sets, to suit all.
+        features: validation images (support, and query unless ``query`` is given); a family takes several sets, to suit
+            all.
         law: how the features of a class are distributed.
         protocol: how tasks are drawn; not for a family, whose config says it.
-        config: how to learn; :meth:`TrainingConfig.default` of the law when left out. Its fields may be given as keywords.
+        config: how to learn; :meth:`TrainingConfig.default` of the law when left out. Its fields may be given as
+            keywords.
         query: where query images come from, if elsewhere.
-        checkpoint: file that keeps the state after each epoch, or every few steps; when it exists already, training goes on from there,
-            unless ``resume=False``.
+        checkpoint: file that keeps the state after each epoch, or every few steps; when it exists already, training
+            goes on from there, unless ``resume=False``.
         progress: called after each epoch or step.
 
     Example:

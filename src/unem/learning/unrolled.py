@@ -101,15 +101,16 @@ class UNEM(nn.Module, LayeredMethod):
     r"""Generalized EM with L unrolled layers whose numbers are parameters.
 
     Layer ℓ computes ``u ← softmax((ln p(z|θ) + β_ℓ ln π)/T_ℓ)`` on features scaled by T_z. With the paper's constraints
-    ``β_ℓ = softplus(a_ℓ)``, ``T_ℓ = 1 + softplus(b_ℓ)``, ``T_z = softplus(c)``. A schedule value that is a single number is
-    one parameter shared by all layers ("fixed"); a sequence is one parameter per layer ("adaptive"): 2L + 1 in all. Of a family the
-    coefficients are the parameters, all of them.
+    ``β_ℓ = softplus(a_ℓ)``, ``T_ℓ = 1 + softplus(b_ℓ)``, ``T_z = softplus(c)``. A schedule value that is a single
+    number is
+    one parameter shared by all layers ("fixed"); a sequence is one parameter per layer ("adaptive"): 2L + 1 in all. Of
+    a family the coefficients are the parameters, all of them.
 
     Args:
         law: how the features of a class are distributed.
         schedule: start values, or the learned ones: a schedule, or a family of them.
-        learn: which of ``"class_balance"``, ``"temperature"``, ``"feature_scale"`` are parameters; the rest stays fixed.
-            Without it nothing of a schedule is learned, and the object only predicts.
+        learn: which of ``"class_balance"``, ``"temperature"``, ``"feature_scale"`` are parameters; the rest stays
+            fixed. Without it nothing of a schedule is learned, and the object only predicts.
         constraints: ``"softplus"`` (the paper's) or ``"log"``.
 
     Example:
@@ -154,11 +155,13 @@ class UNEM(nn.Module, LayeredMethod):
         return data
 
     def value(self, name: str) -> Any:
-        """A number of the schedule: a tensor with gradient where it is learned, a plain number or tuple where it is not."""
+        """A number of the schedule: a tensor with gradient where it is learned, a plain number or tuple where it is
+        not."""
         return self.numbers.value(name)
 
     def data(self, **about: Any) -> Any:
-        """The present values, with what is to be kept with them: provenance, and for a family gate, ranges and the only number of classes."""
+        """The present values, with what is to be kept with them: provenance, and for a family gate, ranges and the only
+        number of classes."""
         return self.numbers.data(**about)
 
     def run(

@@ -66,14 +66,17 @@ def within_class_scatter(features: Float[Tensor, "image feature"], labels: Int[T
 class Law(ABC):
     """A law p(z | θ_k) as a few verbs; the EM loop knows nothing else about it.
 
-    To implement: :attr:`name`, :attr:`inputs`, :attr:`proportion_floor`, and the verbs ``prepare`` (once per task, whatever is done with it
-    afterwards), ``scaled`` (applies the feature scale T_z), ``start``, and for each layer ``m_step`` and ``log_prob``;
+    To implement: :attr:`name`, :attr:`inputs`, :attr:`proportion_floor`, and the verbs ``prepare`` (once per task,
+    whatever is done with it afterwards), ``scaled`` (applies the feature scale T_z), ``start``, and for each layer
+    ``m_step`` and ``log_prob``;
     ``negative_log_likelihood`` is for traces.
 
-    Inherited: prediction (:func:`unem.gem`), learning (:func:`unem.train`), pictures, and :func:`unem.testing.check_law`, which tests all of it.
+    Inherited: prediction (:func:`unem.gem`), learning (:func:`unem.train`), pictures, and
+    :func:`unem.testing.check_law`, which tests all of it.
 
-    Optional: ``start_values`` (where learning starts), ``side`` (text), ``query_parts`` (very many queries), ``shortcut`` (one kernel for the
-    whole loop), ``capturable``, :attr:`worth_keeping`, :attr:`leave_one_out`, :attr:`colour`.
+    Optional: ``start_values`` (where learning starts), ``side`` (text), ``query_parts`` (very many queries),
+    ``shortcut`` (one kernel for the whole loop), ``capturable``, :attr:`worth_keeping`, :attr:`leave_one_out`,
+    :attr:`colour`.
     """
 
     name: ClassVar[str]
@@ -117,13 +120,15 @@ class Law(ABC):
         num_classes: int,
         effective_classes: float,
     ) -> dict[str, float]:
-        """Where learning starts: β, T, and T_z from the features' scatter within classes, so that features of any length start alike."""
+        """Where learning starts: β, T, and T_z from the features' scatter within classes, so that features of any
+        length start alike."""
         scale = math.sqrt(50 / within_class_scatter(features, labels))
         return {"class_balance": 1.3, "temperature": 2.3, "feature_scale": scale}
 
     @property
     def capturable(self) -> bool:
-        """Whether it works on the device alone, never asking the host for a value, so that a GPU can record it as a graph."""
+        """Whether it works on the device alone, never asking the host for a value, so that a GPU can record it as a
+        graph."""
         return False
 
     @property
@@ -138,7 +143,8 @@ class Law(ABC):
 
     @abstractmethod
     def prepare(self, task: Task, *, trace: bool = False) -> Any:
-        """Statistics that do not depend on the feature scale; with ``trace`` those of :meth:`negative_log_likelihood` too."""
+        """Statistics that do not depend on the feature scale; with ``trace`` those of :meth:`negative_log_likelihood`
+        too."""
 
     @abstractmethod
     def scaled(self, statistics: Any, feature_scale: Scale) -> Any:
@@ -151,7 +157,8 @@ class Law(ABC):
     def shortcut(
         self, statistics: Any, class_balances: Sequence[float], temperatures: Sequence[float]
     ) -> Float[Tensor, "task query class"] | None:
-        """The last assignments in one go, where a law has a kernel for the whole loop on this input; ``None`` elsewhere."""
+        """The last assignments in one go, where a law has a kernel for the whole loop on this input; ``None``
+        elsewhere."""
         return None
 
     @abstractmethod
@@ -164,17 +171,20 @@ class Law(ABC):
     ) -> Any:
         """θ that maximises the likelihood of support and softly assigned queries.
 
-        ``assigned`` is ``σ_k = Σ_n u_nk``, ``previous`` the θ of the layer before; all three are ``None`` in the first layer
-        of a law that starts without assignments. ``previous`` is used up: where no gradient is wanted a law may write its
-        result over it.
+        ``assigned`` is ``σ_k = Σ_n u_nk``, ``previous`` the θ of the layer before; all three are ``None`` in the first
+        layer
+        of a law that starts without assignments. ``previous`` is used up: where no gradient is wanted a law may write
+        its result over it.
         """
 
     @abstractmethod
     def log_prob(self, statistics: Any, parameters: Any, part: slice = ALL) -> Float[Tensor, "task query class"]:
-        """ln p(z_n | θ_k) of some queries, up to terms that do not depend on the class; a new tensor, which the loop overwrites."""
+        """ln p(z_n | θ_k) of some queries, up to terms that do not depend on the class; a new tensor, which the loop
+        overwrites."""
 
     def side(self, statistics: Any) -> Float[Tensor, "task query class"] | None:
-        """What else speaks for a class, such as similarity to its text; each layer adds it, times the layer's text weight."""
+        """What else speaks for a class, such as similarity to its text; each layer adds it, times the layer's text
+        weight."""
         return None
 
     def earlier(self, statistics: Any) -> Float[Tensor, "task class"] | None:

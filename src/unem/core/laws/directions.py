@@ -23,16 +23,20 @@ __all__ = ["Carried", "Directions"]
 class Directions(Law):
     r"""The Gaussian law, seen through several views of the features; each ingredient can be switched off.
 
-    * **views**, mixed as kernels: ``G = Σ_j w_j G_j / v_j`` and the same for ``H``, ``r`` of :class:`unem.Gaussian`; the weights w are numbers
-      of the schedule, and are normalised to sum to one.
-    * **scatter_scale**: v_j is the pooled within-class scatter of the support, so that one feature scale suits features of any spread;
-      else v_j = 1.
-    * **neighbours**: queries are propagated over the union-symmetrised graph of their nearest neighbours in the first view,
-      ``P = (1−f) I + f W`` with W row-normalised: ``G ← P G Pᵀ``, ``H ← P H``. The schedule says f, and how many neighbours to use.
+    * **views**, mixed as kernels: ``G = Σ_j w_j G_j / v_j`` and the same for ``H``, ``r`` of :class:`unem.Gaussian`;
+      the weights w are numbers of the schedule, and are normalised to sum to one.
+    * **scatter_scale**: v_j is the pooled within-class scatter of the support, so that one feature scale suits features
+      of any spread; else v_j = 1.
+    * **neighbours**: queries are propagated over the union-symmetrised graph of their nearest neighbours in the first
+      view,
+      ``P = (1−f) I + f W`` with W row-normalised: ``G ← P G Pᵀ``, ``H ← P H``. The schedule says f, and how many
+      neighbours to use.
     * **leave_one_out**: a query is judged by means and proportions that it had no part in:
-      ``A' = A − u∘g``, ``D' = D − u``, ``q' = q − 2u∘A + u²∘g`` with g the diagonal of G, ``π'_nk = (σ_k − u_nk)/(Q−1)``.
+      ``A' = A − u∘g``, ``D' = D − u``, ``q' = q − 2u∘A + u²∘g`` with g the diagonal of G,
+      ``π'_nk = (σ_k − u_nk)/(Q−1)``.
     * **text**: each layer adds ``γ_ℓ cos(z_n, t_k)`` to the logits.
-    * **support**: without it a class starts as one sample at the mean of the queries, and the text alone tells classes apart at first.
+    * **support**: without it a class starts as one sample at the mean of the queries, and the text alone tells classes
+      apart at first.
 
     Batches may come one after another: what :meth:`carried` makes of one goes into :meth:`prepare` of the next.
 
@@ -107,7 +111,7 @@ class Directions(Law):
             grams.append(weight.view(-1, 1, 1) * (seen.query @ seen.query.mT))
             crosses.append(weight.view(-1, 1, 1) * cross)
             norms.append(weight.view(-1, 1) * sums.square().sum(-1))
-        nearest = _nearest(grams[0], self.neighbours) if self.neighbours else None
+        nearest = nearest_queries(grams[0], self.neighbours) if self.neighbours else None
         text = None
         if self.text:
             assert task.text is not None
@@ -142,14 +146,16 @@ class Directions(Law):
         return Carried(weighed.sum(1), tuple(sums))
 
     def propagated(self, statistics: ViewStatistics, neighbours: int) -> ViewStatistics:
-        """What propagation over so many neighbours needs; :meth:`scaled` asks for it, and may be given it, when f is still to come.
+        """What propagation over so many neighbours needs; :meth:`scaled` asks for it, and may be given it, when f is
+        still to come.
 
-        ``P G Pᵀ = (1−f)² G + f(1−f) (W G + G Wᵀ) + f² W G Wᵀ`` and ``P H = (1−f) H + f W H``: the products do not depend on f.
+        ``P G Pᵀ = (1−f)² G + f(1−f) (W G + G Wᵀ) + f² W G Wᵀ`` and ``P H = (1−f) H + f W H``: the products do not
+        depend on f.
         """
         s = statistics
         if s.nearest is None or s.neighbours == neighbours or neighbours == 0 or s.nearest.shape[-1] == 0:
             return s
-        graph = _graph(s.nearest[..., :neighbours], s.grams[:, 0]).unsqueeze(1)
+        graph = neighbour_graph(s.nearest[..., :neighbours], s.grams[:, 0]).unsqueeze(1)
         once = graph @ s.grams
         return replace(
             s, neighbours=neighbours, once=once + once.mT, twice=once @ graph.mT, crosses_once=graph @ s.crosses
@@ -281,7 +287,7 @@ class DirectionStatistics(GramStatistics):
         return self.precision * per_mass * torch.addcmul(dots, per_mass, norms, value=-0.5)
 
 
-def _nearest(gram: Float[Tensor, "task query query"], count: int) -> Int[Tensor, "task query neighbour"]:
+def nearest_queries(gram: Float[Tensor, "task query query"], count: int) -> Int[Tensor, "task query neighbour"]:
     """The nearest other queries of each, by distance."""
     squares = gram.diagonal(dim1=-2, dim2=-1)
     closeness = 2 * gram - squares.unsqueeze(1)  # ‖x_m‖² counts, ‖x_n‖² is the row's own
@@ -289,7 +295,7 @@ def _nearest(gram: Float[Tensor, "task query query"], count: int) -> Int[Tensor,
     return closeness.topk(min(count, gram.shape[-1] - 1), -1).indices
 
 
-def _graph(nearest: Int[Tensor, "task query neighbour"], like: Tensor) -> Float[Tensor, "task query query"]:
+def neighbour_graph(nearest: Int[Tensor, "task query neighbour"], like: Tensor) -> Float[Tensor, "task query query"]:
     """Row-normalised indicators of "one of us is among the other's nearest"."""
     edges = torch.zeros_like(like, requires_grad=False).scatter(-1, nearest, 1.0)
     edges = torch.maximum(edges, edges.mT)

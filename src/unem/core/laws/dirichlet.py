@@ -27,17 +27,18 @@ LOG_FLOOR = math.log(1e-15)
 class Dirichlet(Law):
     r"""``p(z | α_k) = B(α_k)⁻¹ Π_i z_i^{α_ki − 1}`` on the simplex, with ``z = softmax(T_z · similarities)``.
 
-    Features are raw similarities, usually ``cos(image, text_i)``, so that T_z stays learnable; log-probabilities serve as
-    well (with T_z = 1 their softmax gives them back). The sufficient statistic of a class is its mean log-probability
+    Features are raw similarities, usually ``cos(image, text_i)``, so that T_z stays learnable; log-probabilities serve
+    as well (with T_z = 1 their softmax gives them back). The sufficient statistic of a class is its mean
+    log-probability
 
         ``ȳ_k = (Σ_S ln z + Σ_Q u_nk ln z_n) / (n_k + σ_k)``.
 
-    When the simplex has one coordinate per class, the loop starts from ``u⁽⁰⁾ = z`` as in the paper. When it has another
-    dimension, z says nothing about the classes by itself, and the support likelihood starts the loop.
+    When the simplex has one coordinate per class, the loop starts from ``u⁽⁰⁾ = z`` as in the paper. When it has
+    another dimension, z says nothing about the classes by itself, and the support likelihood starts the loop.
 
     Args:
-        solver: ``"exact"`` solves the M-step by Newton's method with an implicit gradient; ``"mm"`` performs the published
-            majorise–minimise iterations with their stopping rule, from the previous layer's α.
+        solver: ``"exact"`` solves the M-step by Newton's method with an implicit gradient; ``"mm"`` performs the
+            published majorise–minimise iterations with their stopping rule, from the previous layer's α.
         proportion_floor: ε in ln(π_k + ε).
 
     Example:
@@ -89,8 +90,10 @@ class Dirichlet(Law):
     ) -> dict[str, float]:
         """EM-Dirichlet's rule β = K/K_eff, T_z from the spread of an image's similarities, and T that grows with K.
 
-        A log-density on a simplex of K coordinates grows with K: with T near 1 and many classes every assignment is saturated and
-        nothing is learned (Stanford Cars, K = 196, held-out tasks of the learning classes: 79 % from T = 2.3, 84 % from T = 20).
+        A log-density on a simplex of K coordinates grows with K: with T near 1 and many classes every assignment is
+        saturated and
+        nothing is learned (Stanford Cars, K = 196, held-out tasks of the learning classes: 79 % from T = 2.3, 84 % from
+        T = 20).
         """
         spread = float(features.std(1).mean())
         balance = num_classes / effective_classes

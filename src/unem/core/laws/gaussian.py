@@ -38,7 +38,8 @@ class Gaussian(Law):
 
     Args:
         proportion_floor: ε in ln(π_k + ε).
-        form: ``"gram"``, ``"direct"``, or ``"auto"``: the direct form where there are so many queries that G costs more.
+        form: ``"gram"``, ``"direct"``, or ``"auto"``: the direct form where there are so many queries that G costs
+            more.
 
     Example:
         >>> import torch, unem

@@ -40,10 +40,12 @@ class Natural:
 
 @dataclass(frozen=True)
 class SimplexLaw(Law):
-    """A law of ``z = softmax(T_z cos)`` fitted to queries alone, as an exponential family: what it averages, and the fit.
+    """A law of ``z = softmax(T_z cos)`` fitted to queries alone, as an exponential family: what it averages, and the
+    fit.
 
-    The loop starts from ``u⁽⁰⁾ = z``. A class that no query is assigned to (σ_k = 0, as hard assignments make it) keeps the mean
-    it had in the layer before; as long as σ_k is a number above zero, however small, its weighted mean is used.
+    The loop starts from ``u⁽⁰⁾ = z``. A class that no query is assigned to (σ_k = 0, as hard assignments make it) keeps
+    the mean it had in the layer before; as long as σ_k is a number above zero, however small, its weighted mean is
+    used.
     """
 
     proportion_floor: float = 1e-15

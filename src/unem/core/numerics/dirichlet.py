@@ -7,14 +7,16 @@ Given the mean log-probabilities ``ȳ_i = mean_n ln z_{n,i}`` of a class, its pa
 Two solvers, one for use and one for comparison:
 
 * :func:`dirichlet_mle` solves the equation by Newton's method and differentiates it implicitly. The Hessian is diagonal
-  plus rank one, so a step costs O(D), and so does the gradient. Three forms of it give the same numbers: compiled C on the
-  CPU, a Triton kernel on a GPU, and torch (:mod:`unem.core.numerics.newton`) for float64 and where neither can be had.
+  plus rank one, so a step costs O(D), and so does the gradient. Three forms of it give the same numbers: compiled C on
+  the CPU, a Triton kernel on a GPU, and torch (:mod:`unem.core.numerics.newton`) for float64 and where neither can be
+  had.
 * :func:`dirichlet_mm` performs the majorise–minimise iterations of EM-Dirichlet [1] with their published stopping rule,
   starting from given parameters, and differentiates through each of them.
 
-The maximum exists only when ``p = Σ_i exp(ȳ_i) < 1`` (Jensen; equality means that all samples coincide, as with one shot
-and no query mass: then α → ∞). Where ``1 − p`` falls under a floor, ȳ is lowered just enough to reach it, which caps the
-concentration near ``(D − 1) / (2·floor)``.
+The maximum exists only when ``p = Σ_i exp(ȳ_i) < 1`` (Jensen; equality means that all samples coincide, as with one
+shot
+and no query mass: then α → ∞). Where ``1 − p`` falls under a floor, ȳ is lowered just enough to reach it, which caps
+the concentration near ``(D − 1) / (2·floor)``.
 
 References:
     [1] S. Martin et al., "Transductive zero-shot and few-shot CLIP", CVPR 2024.
@@ -51,7 +53,8 @@ def dirichlet_mle(mean_log: Float[Tensor, "*rows dim"]) -> Fit:
     which gives the Newton steps and, by the implicit function theorem, the gradient.
 
     Args:
-        mean_log: ȳ, the mean of ln z over the samples of a class (each row strictly inside the domain, or it is floored).
+        mean_log: ȳ, the mean of ln z over the samples of a class (each row strictly inside the domain, or it is
+            floored).
 
     Example:
         >>> import torch
@@ -73,9 +76,10 @@ def dirichlet_m_step(
 ) -> Fit:
     """:func:`dirichlet_mle` of ``ȳ = (sums + weightsᵀ values) / mass``, differentiable with respect to all four.
 
-    ``previous`` is the layer before: in float32 its solution is taken over for the rows whose statistic has not moved since.
-    Where no gradient is wanted its memory is used again, so that it must not be read afterwards. Its shape must be that of the
-    result.
+    ``previous`` is the layer before: in float32 its solution is taken over for the rows whose statistic has not moved
+    since.
+    Where no gradient is wanted its memory is used again, so that it must not be read afterwards. Its shape must be that
+    of the result.
     """
     if previous is not None and (previous.alpha.shape, previous.alpha.dtype) != (sums.shape, sums.dtype):
         raise InputError(
@@ -151,7 +155,8 @@ def _solver(mean_log: Tensor) -> Any:
 def dirichlet_mm(mean_log: Float[Tensor, "*rows dim"], start: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows dim"]:
     r"""The published majorise–minimise iterations, from ``start``, with gradients through each of them.
 
-    With ``c = 2(ψ(α+1)α − lnΓ(α+1))/α²`` (π²/6 at α → 0) and ``b = ψ(α+1) − ψ(Σα) − cα − ȳ``, a step is the positive root
+    With ``c = 2(ψ(α+1)α − lnΓ(α+1))/α²`` (π²/6 at α → 0) and ``b = ψ(α+1) − ψ(Σα) − cα − ȳ``, a step is the positive
+    root
     ``α⁺ = (−b + √(b² + 4c)) / (2c)``. At most 1000 steps; after steps 51, 101, … they stop when
     ``‖Δα‖² / ‖α‖² < 1e-11`` *over the whole batch*, so that the result depends (slightly) on the other tasks in it.
 

@@ -1,8 +1,9 @@
 """The Dirichlet solver of ``dirichlet.c``, compiled on the user's machine the first time it is wanted.
 
-One small file without dependencies: any C compiler makes it in well under a second, and the result is kept in the user's
-cache folder. Where there is no compiler, or the result does not pass its check, :mod:`unem.core.numerics.newton` does the same
-in torch, several times slower (see :mod:`unem.core.numerics.backends` for how to choose it).
+One small file without dependencies: any C compiler makes it in well under a second, and the result is kept in the
+user's
+cache folder. Where there is no compiler, or the result does not pass its check, :mod:`unem.core.numerics.newton` does
+the same in torch, several times slower (see :mod:`unem.core.numerics.backends` for how to choose it).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Newton's method for the Dirichlet law in torch: the solver for float64, and wherever no compiled one can be had.
 
-The compiled solvers (``dirichlet.c`` on the CPU, :mod:`unem.core.numerics.triton_dirichlet` on a GPU) follow this one and are
-tested against it.
+The compiled solvers (``dirichlet.c`` on the CPU, :mod:`unem.core.numerics.triton_dirichlet` on a GPU) follow this one
+and are tested against it.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Fit(NamedTuple):
 def solve(statistic: Statistic, previous: Fit | None, fit: Fit) -> None:
     """Fills ``fit`` (whose ȳ may be the statistic's product); rows that did not move keep the ``previous`` solution.
 
-    Where ``fit`` is ``previous`` itself, such rows are left alone, their ȳ included. On a GPU every row is solved: knowing
-    which ones moved would need the host.
+    Where ``fit`` is ``previous`` itself, such rows are left alone, their ȳ included. On a GPU every row is solved:
+    knowing which ones moved would need the host.
     """
     product, sums, mass = statistic
     mean_log = product if sums is None or mass is None else (sums + product) / mass.unsqueeze(-1)
@@ -131,7 +131,8 @@ def _newton(mean_log: Tensor) -> Tensor:
 
 
 def solve_unasked(mean_log: Tensor) -> Fit:
-    """The same with as many steps as are always enough, which never looks at a value: for programs that are recorded once."""
+    """The same with as many steps as are always enough, which never looks at a value: for programs that are recorded
+    once."""
     capped = mean_log - _floor_excess(mean_log)
     alpha = _start(capped)
     for _ in range(ENOUGH_STEPS[alpha.dtype]):

@@ -1,7 +1,7 @@
 """Counter-based randomness: any element of a random permutation, without making the permutation.
 
-A task's draw is a function of (seed, task number) alone, so it is the same on every device and for every batch size, and
-drawing 5 of 1300 images costs 5, not 1300.
+A task's draw is a function of (seed, task number) alone, so it is the same on every device and for every batch size,
+and drawing 5 of 1300 images costs 5, not 1300.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ __all__ = ["RoundKeys", "hash64", "keyed_permutation", "permute", "round_keys", 
 
 # Constants of the 64-bit finaliser of MurmurHash3, as signed integers: torch has no full support for uint64.
 _FIRST, _SECOND, _ADDED = -0x00AE502812AA7333, -0x3B314601E57A13AD, 0x1E3779B97F4A7C15
-# Bit 0 of a hash is bit 0 ⊕ bit 33 of the product before its last step. A multiplication by this constant puts both in the
+# Bit 0 of a hash is bit 0 ⊕ bit 33 of the product before its last step. A multiplication by this constant puts both in
+# the
 # sign, where a sum is an exclusive or: the bit that decides a swap then costs two operations instead of five.
 _DECIDE = ((_SECOND << 30) + (1 << 63) + 2**63) % 2**64 - 2**63
 ROUNDS = 32
@@ -64,7 +65,8 @@ def uniform(key: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
 
 class RoundKeys(NamedTuple):
-    """What the rounds of keyed permutations need of their keys, ``[round, *key]``: hashed once, for any number of positions."""
+    """What the rounds of keyed permutations need of their keys, ``[round, *key]``: hashed once, for any number of
+    positions."""
 
     half: Tensor
     offset: Tensor
@@ -99,7 +101,8 @@ def _swap_or_not(x: Tensor, half: Tensor, offset: Tensor, size: Tensor | int) ->
     """One round. Choices are made with sign masks: ``torch.where`` branches, and random branches are slow on a CPU."""
     partner = offset - x
     partner += (partner >> 63).bitwise_and_(size)
-    # The lowest bit of _mix(max(x, partner) ^ key) follows. The maximum is below 2³³, so the first step of _mix folds the key
+    # The lowest bit of _mix(max(x, partner) ^ key) follows. The maximum is below 2³³, so the first step of _mix folds
+    # the key
     # alone, which gives `half`.
     pair = torch.maximum(x, partner).bitwise_xor_(half).mul_(_FIRST).add_(_ADDED)
     swap = _fold(pair).mul_(_DECIDE).bitwise_right_shift_(63)

@@ -15,10 +15,12 @@ BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)  # B_2
 def digamma_trigamma(x: Tensor) -> tuple[Tensor, Tensor]:
     r"""``(ψ(x), ψ'(x))`` for x > 0.
 
-    The argument is shifted by six (float64: twice), ``ψ(x) = ψ(x+6) − Σ_{i<6} 1/(x+i)``, where the asymptotic series is exact
-    to rounding. The six terms are taken in pairs: with ``P = x(x+5)`` they are ``(2x+5)(1/P + 1/(P+4) + 1/(P+6))``, and the sum
-    of squares follows by differentiation. Faster than ``torch.digamma`` and ``torch.polygamma`` together, and more exact: the
-    latter errs by 5e-10 in float64.
+    The argument is shifted by six (float64: twice), ``ψ(x) = ψ(x+6) − Σ_{i<6} 1/(x+i)``, where the asymptotic series is
+    exact
+    to rounding. The six terms are taken in pairs: with ``P = x(x+5)`` they are ``(2x+5)(1/P + 1/(P+4) + 1/(P+6))``, and
+    the sum
+    of squares follows by differentiation. Faster than ``torch.digamma`` and ``torch.polygamma`` together, and more
+    exact: the latter errs by 5e-10 in float64.
 
     Example:
         >>> psi, psi1 = digamma_trigamma(torch.tensor([1.0]))

@@ -21,7 +21,8 @@ def assign(logits: Tensor, log_prior: Tensor | None, temperature: float) -> tupl
     rows = max(1, min(ELEMENTS // block, triton.next_power_of_2(queries)))
     with torch.cuda.device_of(logits):
         _assign_kernel[(tasks,)](
-            logits, assigned if log_prior is None else log_prior.contiguous(), assigned, queries, classes, 1 / temperature,
+            logits, assigned if log_prior is None else log_prior.contiguous(),
+            assigned, queries, classes, 1 / temperature,
             HAS_PRIOR=log_prior is not None, STEPS=triton.cdiv(queries, rows), ROWS=rows, BLOCK=block, num_warps=4,
         )  # fmt: skip
     return logits, assigned

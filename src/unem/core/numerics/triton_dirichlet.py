@@ -1,7 +1,8 @@
 """The Dirichlet solver as GPU kernels: Newton's method with a whole row, or a few short ones, in registers.
 
-The algorithm is that of :mod:`unem.core.numerics.newton`, which is also what these kernels are tested against. A program stops
-when its own rows have converged; rows whose statistic did not move are not solved again; nothing asks the host.
+The algorithm is that of :mod:`unem.core.numerics.newton`, which is also what these kernels are tested against. A
+program stops when its own rows have converged; rows whose statistic did not move are not solved again; nothing asks the
+host.
 """
 
 from __future__ import annotations

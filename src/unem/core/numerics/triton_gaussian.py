@@ -1,9 +1,11 @@
-"""The Gaussian law as two GPU kernels, one program per task: Gram matrices straight from the feature tables, and the loop.
+"""The Gaussian law as two GPU kernels, one program per task: Gram matrices straight from the feature tables, and the
+loop.
 
-For tasks of the usual size (up to 96 queries, up to 64 classes) everything between the features and the assignments stays on
-the chip. The formulas are those of :class:`unem.core.laws.Gaussian`, whose torch form is the oracle of the tests. The Gram
-matrices use the tensor cores with three TF32 passes, which is float32's precision; the loop's small products are faster
-without them.
+For tasks of the usual size (up to 96 queries, up to 64 classes) everything between the features and the assignments
+stays on
+the chip. The formulas are those of :class:`unem.core.laws.Gaussian`, whose torch form is the oracle of the tests. The
+Gram matrices use the tensor cores with three TF32 passes, which is float32's precision; the loop's small products are
+faster without them.
 """
 
 from __future__ import annotations
@@ -78,7 +80,8 @@ def _split(queries: int) -> dict[str, int]:
 
 
 def _loop_options(queries: int, classes: int) -> dict[str, int]:
-    """Warps that leave each thread few enough numbers; measured, as is the cap that lets a third program share an SM."""
+    """Warps that leave each thread few enough numbers; measured, as is the cap that lets a third program share an
+    SM."""
     if classes > 32 or queries > 80:
         return {"num_warps": 16}
     fewer_registers = queries > 48 and classes > 16 and not torch.version.hip
