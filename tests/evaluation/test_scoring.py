@@ -128,7 +128,7 @@ def test_exact_and_faithful_modes_have_the_same_accuracy(name):
         ("paddle", {"iterations": 0}, "layers: expected a whole number of at least 1"),
         ("em-gaussian", {"class_balance": "much"}, "class_balance: expected float"),
         ("em-dirichlet", {"solver": "magic"}, "solver: expected one of"),
-        ("em-dirichlet", {"effective_classes": 0}, "effective_classes: expected at least 1"),
+        ("em-dirichlet", {"effective_classes": 0}, "effective_classes: expected a whole number of at least 1"),
     ],
 )
 def test_settings_are_checked(name, options, message):
