@@ -45,7 +45,6 @@ def test_interrupted_training_keeps_the_best_and_resumes(features, tmp_path):
     output, checkpoint = tmp_path / "s.json", tmp_path / "s.json.checkpoint.safetensors"
     process = subprocess.Popen(
         [sys.executable, "-m", "unem.cli", *map(str, common), "-o", str(output)],
-        # Fmt: skip
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
