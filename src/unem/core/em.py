@@ -99,7 +99,7 @@ def run(
         observe: called after each layer.
     """
     scaled = law.scaled(statistics, **values.numbers)
-    if observe is None and not log and not torch.is_grad_enabled():
+    if observe is None and not log and not values.learned and not torch.is_grad_enabled():
         in_one_go = law.shortcut(scaled, values.class_balances, values.temperatures)  # type: ignore[arg-type]
         if in_one_go is not None:
             return in_one_go, scaled

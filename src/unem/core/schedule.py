@@ -33,6 +33,11 @@ class LayerValues:
     text_weights: Sequence[float | Tensor]
     numbers: Mapping[str, Any]
 
+    @property
+    def learned(self) -> bool:
+        """Whether they are tensors."""
+        return any(isinstance(v, Tensor) for v in (*self.class_balances, *self.temperatures))
+
 
 @dataclass(frozen=True)
 class Schedule:
