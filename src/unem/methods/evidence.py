@@ -14,7 +14,6 @@ from torch.nn.functional import normalize
 
 from unem._checks import check_count
 from unem.core.memory import in_parts
-from unem.core.numerics.distances import squared_distances
 from unem.core.proportions import weigh_evidence
 from unem.core.task import Prediction, Task, predicted
 from unem.core.whitening import Whitening, class_means, fit_whitening
@@ -85,7 +84,7 @@ class Likelihood:
     def of_support(self, query: Tensor) -> Float[Tensor, "task query class"]:
         """By the means of the support alone."""
         means = self.sums / self.counts.clamp_min(1e-9).unsqueeze(-1)
-        return self.at(squared_distances(query, means), self.variances)
+        return self.at(self.whitening.distances(query, means), self.variances)
 
     def at(self, distance: Tensor, variance: Tensor) -> Float[Tensor, "task query class"]:
         """By squared distances to means of some variance."""
@@ -106,7 +105,7 @@ class Likelihood:
         size = (self.counts + assigned).unsqueeze(1)
         others = size - assignments
         means = (self.sums + sums) / size.mT
-        distance = squared_distances(query, means) * (size / others).square()
+        distance = self.whitening.distances(query, means) * (size / others).square()
         variance = (self.counts.unsqueeze(1) + squares.unsqueeze(1) - assignments.square()) / others.square()
         return self.at(distance, variance)
 
@@ -209,8 +208,9 @@ def _held_out(support: Tensor, member: Tensor) -> _HeldOut:
     held = torch.stack([(rank % folds == fold) & can for fold in range(folds)])
     rest = (member * ~held.unsqueeze(-1)).flatten(0, 1)
     repeated = support.expand(folds, tasks, samples, -1).flatten(0, 1)
-    views = fit_whitening(repeated, rest).views(repeated)
-    distances = squared_distances(views, class_means(views, rest)).unflatten(1, (folds, tasks))
+    whitening = fit_whitening(repeated, rest)
+    views = whitening.views(repeated)
+    distances = whitening.distances(views, class_means(views, rest)).unflatten(1, (folds, tasks))
     inverse = rest.sum(1).clamp_min(1).reciprocal().unflatten(0, (folds, tasks)).unsqueeze(2)
     mask = held.unsqueeze(-1).to(distances)
     return _HeldOut((distances * mask).sum(1), (mask * inverse).sum(0), held.any(0))
