@@ -154,7 +154,7 @@ def test_small_batches_give_the_same_evaluation(method):
 def test_recorded_steps_learn_what_plain_ones_learn(law, monkeypatch):
     run = {"tasks": 45, "epochs": 4, "batch_size": 10, "validation_tasks": 20, "device": "cuda"}
     recorded = unem.train(features(), law, PROTOCOL, **run)
-    monkeypatch.setattr("unem.learning.trainer._Replayed", lambda function: function)
+    monkeypatch.setattr("unem.learning.epochs._Replayed", lambda function: function)
     plain = unem.train(features(), law, PROTOCOL, **run)
     assert recorded.class_balances == pytest.approx(plain.class_balances, rel=2e-3)
     assert recorded.temperatures == pytest.approx(plain.temperatures, rel=2e-3)
