@@ -9,7 +9,8 @@ import unem
 from unem import InputError
 from unem.core.laws import within_class_scatter
 from unem.data import load_digits
-from unem.learning import Trainer, TrainingConfig
+from unem.learning import FamilyConfig, Trainer, TrainingConfig
+from unem.learning.losses import LOSSES
 
 PROTOCOL = unem.Protocol(shots=2, effective_classes=3, queries=40)
 SMALL = {"tasks": 24, "epochs": 4, "batch_size": 8, "validation_tasks": 20}
@@ -161,6 +162,23 @@ def test_published_settings():
 def test_bad_settings_are_named(validation, changes, message):
     with pytest.raises(InputError, match=message):
         unem.train(validation, unem.Gaussian(), PROTOCOL, **changes)
+
+
+def test_a_loss_is_one_entry_of_the_table(validation, monkeypatch):
+    with pytest.raises(InputError, match="loss: expected 'nll' or"):
+        FamilyConfig(loss="mine")
+    seen = []
+
+    def mine(log_u, labels):
+        seen.append(log_u.shape)
+        return log_u.exp().square().mean()
+
+    monkeypatch.setitem(LOSSES, "mine", mine)
+    unem.train(validation, unem.Gaussian(), PROTOCOL, loss="mine", tasks=4, epochs=1, layers=2, validation_tasks=0)
+    schedules = len(seen)
+    small = {"steps": 2, "layers": 2, "tasks": (4,), "batch": (2,)}
+    unem.train(validation, unem.Directions(), config=FamilyConfig.fixed(3, 20, loss="mine", **small))
+    assert 0 < schedules < len(seen)
 
 
 def test_scatter_sets_the_scale_of_any_embedding():

@@ -30,6 +30,7 @@ from unem.core import Law, Schedule
 from unem.data import Protocol
 from unem.errors import InputError
 from unem.learning import FamilyConfig, ScheduleFamily, TrainingConfig, TrainingProgress, train, variant
+from unem.learning.losses import LOSSES
 from unem.methods import MethodInfo, list_methods, method_info
 
 __all__: list[str] = []
@@ -50,9 +51,9 @@ class ScheduleOptions(OptionGroup):
     epochs: Annotated[
         int | None, typer.Option(help="Passes over them.  [default: the recipe's]", show_default=False)
     ] = None
-    loss: Annotated[str | None, typer.Option(help="nll or published.  [default: the recipe's]", show_default=False)] = (
-        None
-    )
+    loss: Annotated[
+        str | None, typer.Option(help=f"{' or '.join(LOSSES)}.  [default: the recipe's]", show_default=False)
+    ] = None
     learning_rate: Annotated[
         float | None, typer.Option(help="Adam's rate.  [default: the recipe's]", show_default=False)
     ] = None
@@ -114,7 +115,7 @@ def train_command(
     pools: PoolOptions,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the schedule goes (JSON).")],
     method: Annotated[
-        str, typer.Option(help="unem-gaussian, unem-dirichlet, unem-plus or unem-joint.")
+        str, typer.Option(help=f"A method that is learned: {', '.join(m.name for m in list_methods() if m.learned)}.")
     ] = "unem-gaussian",
     protocol: ProtocolOptions,
     layers: Annotated[int, typer.Option(help="Number of layers L.")] = 10,

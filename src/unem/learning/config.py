@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from unem.core.laws import Law
 from unem.errors import InputError
+from unem.learning.losses import LOSSES
 from unem.learning.unrolled import LEARNABLE
 
 __all__ = ["VARIANTS", "FamilyConfig", "TrainingConfig", "variant"]
@@ -26,8 +27,8 @@ class TrainingConfig:
         batch_size: tasks per step; 0 takes all of them in one step.
         learning_rate: Adam's; the peak for ``"one-cycle"``.
         decay: ``"step"`` multiplies the rate by 0.5 every ``decay_every`` epochs, ``"one-cycle"`` warms up and anneals.
-        loss: ``"nll"`` is −ln u of the true class (the paper's eq.); ``"published"`` is cross-entropy applied to the
-            probabilities u as if they were logits (the published code's).
+        loss: one of :data:`unem.learning.losses.LOSSES`: ``"nll"`` is −ln u of the true class (the paper's eq.),
+            ``"published"`` cross-entropy applied to the probabilities u as if they were logits (the published code's).
         constraints: ``"softplus"`` (λ ≥ 0, T ≥ 1; the paper's) or ``"log"`` (λ, T > 0).
         learn: which values are learned.
         adaptive: one value per layer, or one shared by all layers.
@@ -43,7 +44,7 @@ class TrainingConfig:
     learning_rate: float = 0.1
     decay: Literal["step", "one-cycle"] = "one-cycle"
     decay_every: int = 40
-    loss: Literal["nll", "published"] = "nll"
+    loss: str = "nll"
     constraints: Literal["softplus", "log"] = "log"
     learn: tuple[str, ...] = LEARNABLE
     adaptive: bool = True
@@ -71,7 +72,7 @@ class TrainingConfig:
         if not self.clip >= 0:
             raise InputError(f"clip: expected a number of at least 0, got {self.clip!r}")
         for name, choices in (
-            ("loss", ("nll", "published")),
+            ("loss", tuple(LOSSES)),
             ("decay", ("step", "one-cycle")),
             ("constraints", ("softplus", "log")),
         ):
@@ -149,7 +150,7 @@ class FamilyConfig:
         shares: subsets of the classes to draw tasks from, so that what is learned does not depend on one K.
         shots: support images of each class; several numbers for a family that is to suit any.
         query_classes: classes that may be in the query, by their number in the feature file; all when left out.
-        loss: ``"gce"``, :func:`unem.learning.losses.generalised_cross_entropy`, or ``"nll"``, −ln u.
+        loss: one of :data:`unem.learning.losses.LOSSES`, such as ``"gce"`` or ``"nll"``, −ln u.
         gate_tasks, gate_shares: the same for the gate, which must tell k for any K; without shares there is no gate.
     """
 
@@ -162,7 +163,7 @@ class FamilyConfig:
     tasks: tuple[int, ...] = (60, 40, 30, 6)
     batch: tuple[int, ...] = (40, 30, 20, 4)
     shares: tuple[float, ...] = (1.0, 1.0, 0.85, 0.7, 0.5)
-    loss: Literal["gce", "nll"] = "gce"
+    loss: str = "gce"
     gate_tasks: tuple[int, ...] = (24, 24, 16, 8)
     gate_shares: tuple[float, ...] = (1.0, 0.85, 0.7, 0.7, 0.5, 0.5, 0.35, 0.25)
     shots: tuple[int, ...] = (5,)
@@ -199,8 +200,8 @@ class FamilyConfig:
         for name in ("steps", "cells_per_step", "layers"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name}: expected a whole number of at least 1, got {getattr(self, name)!r}")
-        if self.loss not in ("gce", "nll"):
-            raise InputError(f"loss: expected 'gce' or 'nll', got {self.loss!r}")
+        if self.loss not in LOSSES:
+            raise InputError(f"loss: expected {' or '.join(map(repr, LOSSES))}, got {self.loss!r}")
         if not self.shots or min(self.shots) < 1:
             raise InputError(f"shots: expected whole numbers of at least 1, got {self.shots!r}")
         for name in ("queries", "tasks", "batch", "gate_tasks"):
