@@ -24,7 +24,7 @@ import torch
 import typer
 
 from unem.cli._groups import OptionGroup, option_group
-from unem.data import SPLIT_SEPARATOR, FeatureSet, Protocol
+from unem.data import BALANCES, FORMATS, SPLIT_SEPARATOR, FeatureSet, Protocol
 from unem.errors import InputError
 from unem.experiments import parse_classes
 from unem.methods import Method, create_for, method_info
@@ -117,9 +117,7 @@ class Pools(NamedTuple):
 class FileOptions(OptionGroup):
     """A feature file."""
 
-    features: Annotated[
-        Path, typer.Argument(metavar="FEATURES", help="A .safetensors, .npz, .npy or .pt file of features.")
-    ]
+    features: Annotated[Path, typer.Argument(metavar="FEATURES", help=f"A file of features: {', '.join(FORMATS)}.")]
     labels: Annotated[
         Path | None, typer.Option("--labels", help="Labels of a .npy FEATURES file.", show_default=False)
     ] = None
@@ -186,9 +184,7 @@ class DrawOptions(OptionGroup):
         str, typer.Option(help="Classes present in the query, K_eff: a number, a range such as 2-10, or 'all'.")
     ] = "5"
     queries: Annotated[int, typer.Option(help="Query images, |Q|.")] = 75
-    balance: Annotated[str, typer.Option(help="Class proportions of the query: pooled, balanced or dirichlet(a).")] = (
-        "pooled"
-    )
+    balance: Annotated[str, typer.Option(help=f"Class proportions of the query: {', '.join(BALANCES)}.")] = "pooled"
     overlap: Annotated[
         bool, typer.Option("--overlap", help="Let an image be in support and query (the published draw).")
     ] = False

@@ -8,11 +8,12 @@ gathers them into batches of tasks.
 from unem.data.digits import load_digits
 from unem.data.features import SPLIT_SEPARATOR, FeatureSet
 from unem.data.formats import FORMATS
-from unem.data.protocol import Protocol
+from unem.data.protocol import BALANCES, Protocol
 from unem.data.sampler import Draw, Sampler
 from unem.data.source import TaskSource
 
 __all__ = [
+    "BALANCES",
     "FORMATS",
     "SPLIT_SEPARATOR",
     "Draw",

@@ -15,8 +15,10 @@ from typing import Any, Literal
 from unem._checks import check_count
 from unem.errors import InputError
 
-__all__ = ["EffectiveClasses", "Protocol"]
+__all__ = ["BALANCES", "EffectiveClasses", "Protocol"]
 
+BALANCES = ("pooled", "balanced", "dirichlet(a)")
+"""What the class proportions of the query may be; :class:`unem.data.Sampler` draws them."""
 EffectiveClasses = int | tuple[int, int] | Literal["all"]
 
 
@@ -61,7 +63,7 @@ class Protocol:
 
     def dirichlet_concentration(self) -> float | None:
         """The a of ``balance="dirichlet(a)"``; ``None`` for the other ways."""
-        if self.balance in ("pooled", "balanced"):
+        if self.balance in BALANCES[:-1]:
             return None
         match = re.fullmatch(r"dirichlet(?:\(\s*([0-9.eE+-]+)\s*\))?", str(self.balance))
         try:
@@ -69,9 +71,8 @@ class Protocol:
         except ValueError:
             value = 0.0
         if not 0.0 < value < float("inf"):
-            raise InputError(
-                f"balance: expected 'pooled', 'balanced' or 'dirichlet(a)' with a > 0, got {self.balance!r}"
-            )
+            *others, last = map(repr, BALANCES)
+            raise InputError(f"balance: expected {', '.join(others)} or {last} with a > 0, got {self.balance!r}")
         return value
 
     def expected_effective_classes(self, num_classes: int) -> float:
