@@ -53,6 +53,15 @@ def test_every_command_has_an_example_and_every_option_a_help_text():
             assert parameter.help, f"{name} {parameter.opts}"
 
 
+def test_help_is_shown_as_it_is_written():
+    """Square brackets are no markup, and lines break where the terminal ends, not where the source does."""
+    shown = " ".join(invoke("train", "--help").stdout.replace("│", " ").split())
+    for words in ("Passes over them. [default: the recipe's]", "several: train+val. [default: the query's]"):
+        assert words in shown
+    for name, child in commands():
+        assert not [part for part in child.help.split("\n\n") if "\n" in part], name
+
+
 def test_the_order_of_the_help():
     """A newcomer's first, then by the way of the work."""
     names = [name for name, _ in commands()]

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
+from rich.markup import escape
 from typer.models import ArgumentInfo, OptionInfo
 
-__all__ = ["Command", "OptionGroup", "flag", "option_group", "with_context"]
+__all__ = ["Command", "OptionGroup", "flag", "literal_help", "option_group", "with_context"]
 
 Command = Callable[..., None]
 CONTEXT = "context"  # the parameter in which typer hands over its context
@@ -83,6 +84,14 @@ def with_context(
     run.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in signature}
     return run
+
+
+def literal_help(parameter: inspect.Parameter) -> inspect.Parameter:
+    """The parameter with its help shown as it is written: ``[default: …]`` in it is no markup."""
+    info = _option_info(parameter.annotation)
+    if info is None or not info.help:
+        return parameter
+    return parameter.replace(annotation=_changed(parameter.annotation, escape(info.help), shown=False))
 
 
 def flag(context: typer.Context, name: str) -> str | None:

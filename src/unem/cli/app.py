@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable
 from typing import Annotated, Any, NoReturn
@@ -11,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from unem._version import __version__
-from unem.cli._groups import Command, flag, with_context
+from unem.cli._groups import Command, flag, literal_help, with_context
 from unem.cli._output import err, note, say
 from unem.errors import InputError, UnemWarning
 
@@ -71,9 +72,15 @@ def command(name: str, *, epilog: str, parent: typer.Typer = application) -> Cal
                 err.print("interrupted")
                 raise typer.Exit(INTERRUPTED) from None
 
-        return parent.command(name, epilog=epilog)(with_context(function, call))
+        parameters = [literal_help(p) for p in inspect.signature(function, eval_str=True).parameters.values()]
+        return parent.command(name, help=_flowing(function), epilog=epilog)(with_context(function, call, parameters))
 
     return decorate
+
+
+def _flowing(function: Command) -> str:
+    """The docstring with each paragraph on one line: a terminal breaks it elsewhere than the source."""
+    return "\n\n".join(" ".join(part.split()) for part in (inspect.getdoc(function) or "").split("\n\n"))
 
 
 def fail(message: str, exit_code: int) -> NoReturn:
