@@ -151,7 +151,7 @@ SCORES = (
     Score("tail_accuracy", "worst tenth %", lambda per_task, bins: _tail(per_task)),
     Score("calibration_error", "calibration error %", lambda per_task, bins: 100 * bins.error()),
 )
-"""An entry is in every row, and a column of every table."""
+"""An entry is in every row, and a column of every file of rows; what a terminal shows is a choice of them."""
 
 
 def measure(per_task: PerTask, bins: CalibrationBins) -> dict[str, float]:

@@ -1,5 +1,5 @@
-/* Maximum likelihood of the Dirichlet law, one row at a time, in float32: the same algorithm as unem/numerics/newton.py,
- * where it is explained, with everything that belongs to a row kept in the first-level cache.
+/* Maximum likelihood of the Dirichlet law, one row at a time, in float32: the same algorithm as newton.py beside it, where
+ * it is explained, with everything that belongs to a row kept in the first-level cache.
  *
  * Loops are written so that any C99 compiler can vectorise them: no calls, no branches, reductions named. The library's
  * own exponential and logarithm serve for that reason (polynomials of the Cephes library's kind, exact to about one unit
