@@ -9,6 +9,7 @@ import shutil
 import sys
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 pytest.importorskip("PIL", reason="Pillow is not installed: pip install 'unem[images]'")
@@ -49,7 +50,7 @@ def test_the_command_with_names_alone(photos, clip):
         application, [*base, "--backbone", str(clip), "--prompt", "a {}.", "-o", str(photos / "x.json")]
     )
     assert done.exit_code == 0, done.output
-    assert json.loads((photos / "x.json").read_text())["method"] == "zero-shot-unem-joint"
+    assert json.loads((photos / "x.json").read_text())["method"] == "zero-shot-evidence"
     done = CliRunner().invoke(application, base)
     assert done.exit_code == 2
     assert "knows images only" in done.output
@@ -69,6 +70,7 @@ def test_the_command_with_names_alone(photos, clip):
         (["--query", "many", "--support", "few", "--prompt", "a {}"], "knows texts"),
         (["--query", "many", "--support", "few", "--effective-classes", "9"], "expected 1 … 3, got 9"),
         (["--query", "many", "--support", "few", "--false-alarms", "2"], "--false-alarms"),
+        (["--query", "many", "--support", "few", "--decision", "fair"], "decision: expected 'accuracy' or 'balanced'"),
         (["--query", "many", "--support", "few", "--classes", "names.txt"], "does not exist"),
         (["--query", "many", "--support", "few", "--backbone", "magic"], "is no backbone"),
     ],
@@ -96,6 +98,31 @@ def test_the_command_writes_everything(photos, monkeypatch):
     assert "sky-twin.png" in done.stderr
     assert len(list((photos / "sorted").rglob("*.png"))) == 10
     assert (photos / "sheet.html").stat().st_size > 5000
+
+
+def test_the_summary_says_what_was_held_out_and_what_is_empty(photos, monkeypatch):
+    """And how to have the other decision, whose labels are in every table."""
+    monkeypatch.chdir(photos)
+    monkeypatch.setattr("unem.vision.backbones.create", lambda *_, **__: Tones())
+    args = ["predict", "--support", "few", "--query", "many", "--no-cache", "-o", "x.json"]
+    done = CliRunner().invoke(application, args)
+    assert "of 9 labelled images that were held out, 9 are found again jointly and 9 independently" in done.output
+    assert "--decision" not in done.output
+    monkeypatch.setattr("unem.inference.label.emptied", lambda *_: torch.tensor([1]))
+    done = CliRunner().invoke(application, args)
+    words = " ".join(done.output.split())
+    assert "leaves a class empty that would get images if each were classified by itself: rust" in words
+    assert "--decision balanced would change 0 labels" in words
+    done = CliRunner().invoke(application, [*args, "--decision", "balanced"])
+    assert "balanced decision: 0 labels are not the most probable class" in " ".join(done.output.split())
+    assert json.loads((photos / "x.json").read_text())["decision"] == "balanced"
+
+
+def test_doubtful_is_one_number_for_all_faces():
+    from unem.inference import DOUBTFUL
+
+    shown = CliRunner().invoke(application, ["predict", "--help"], env={"COLUMNS": "200"}).output
+    assert f"[default: {DOUBTFUL}]" in next(line for line in shown.splitlines() if "--doubtful-below" in line)
 
 
 def test_without_pillow_there_is_a_hint(photos, monkeypatch):

@@ -21,8 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import unem
-import unem.inference.auto
-from unem.inference import decide, label_features
+from unem.inference import decided, label_features
 
 EXPECTED = {
     "check_methods_subset_invariance": "rows are classified jointly: one row is another question than many",
@@ -31,7 +30,11 @@ EXPECTED = {
 
 
 @parametrize_with_checks(
-    [unem.TransductiveClassifier(), unem.TransductiveClassifier("unem-gaussian")],
+    [
+        unem.TransductiveClassifier(),
+        unem.TransductiveClassifier(decision="balanced"),
+        unem.TransductiveClassifier("unem-gaussian"),
+    ],
     expected_failed_checks=lambda _: EXPECTED,
 )
 def test_what_scikit_learn_demands(estimator, check):
@@ -71,7 +74,7 @@ def test_both_ways_say_the_same_and_what_the_method_says(digits):
     later = unem.TransductiveClassifier().fit(X[:40], y[:40])
     np.testing.assert_array_equal(fitted.label_distributions_[40:], later.predict_proba(X[40:]))
     task = unem.Task(X[:40], y[:40], X[40:])
-    direct = decide(task, unem.choose(task))[1].probabilities
+    direct = unem.choose(task).method.predict(task).probabilities
     np.testing.assert_allclose(later.predict_proba(X[40:]), direct.numpy(), atol=1e-12)
     assert later.score(X[40:], y[40:]) == (direct.argmax(-1).numpy() == y[40:]).mean()
 
@@ -134,6 +137,7 @@ def test_data_frames_are_checked_by_name():
         ({"text": {0: np.zeros(4)}}, "text: there is none for class 1"),
         ({"options": {"wrong": 1}}, "has no setting 'wrong'"),
         ({"schedule": "nowhere.json"}, "neither a file nor a preset"),
+        ({"decision": "fair"}, "decision: expected 'accuracy' or 'balanced', got 'fair'"),
     ],
 )
 def test_what_cannot_be_used_is_named(change, message):
@@ -211,7 +215,7 @@ def test_texts_by_label_or_in_the_order_of_the_classes():
     X = (3 * (X + 0.3 * torch.randn_like(X))).numpy()
     by_name = {v: text["abcd".index(v)].numpy() for v in "abcd"}
     models = [unem.TransductiveClassifier(text=t).fit(X[:4], y[:4]) for t in (by_name, text.numpy())]
-    assert models[0].method_.name == "unem-joint"
+    assert models[0].method_.name == "evidence-joint"
     assert models[0].score(X[4:], y[4:]) > 0.9
     np.testing.assert_array_equal(models[0].predict_proba(X[4:]), models[1].predict_proba(X[4:]))
 
@@ -225,7 +229,7 @@ def text_data(seed=0, noise=0.15):
     return X[:8].numpy(), y[:8].numpy(), X[8:].numpy(), y[8:].numpy(), text.numpy()
 
 
-@pytest.mark.parametrize("method", ["em-dirichlet", "unem-dirichlet", "zero-shot", "zero-shot-unem-joint", "otter"])
+@pytest.mark.parametrize("method", ["em-dirichlet", "unem-dirichlet", "zero-shot", "zero-shot-evidence", "otter"])
 def test_methods_of_texts_get_what_they_want(method):
     """Cosines with the texts, or unit features beside them: the same task as everywhere."""
     few, labels, X, y, text = text_data()
@@ -246,45 +250,39 @@ def test_a_method_of_features_takes_no_notice_of_texts():
 # -- what the answer is by ---------------------------------------------------------------------------------------------
 
 
-def grouped(seed=2):
-    """Rows that group by scene rather than by class: classified jointly they mislead."""
-    g = np.random.RandomState(seed)
-    centres, scenes = g.randn(8, 24), 2 * g.randn(3, 24)
-    labels = np.arange(240) % 8
-    return centres[labels] + scenes[g.randint(3, size=240)] + 0.3 * g.randn(240, 24), labels
-
-
-def test_what_is_said_of_the_answer_is_that_of_the_answer_given():
-    X, y = grouped()
-    fitted = unem.TransductiveClassifier().fit(X, few(y))
-    later = unem.TransductiveClassifier().fit(X[:40], y[:40])
-    assert (later.method_.name, later.held_out_, later.n_iter_) == ("unem-plus", None, 10)  # no answer yet
-    assert later.schedule_reason_.startswith("unem-plus/")
-    later.predict(X[40:])
+def test_the_automatic_method_needs_no_schedule(digits):
+    X, y = digits
+    fitted, later = unem.TransductiveClassifier().fit(X, few(y)), unem.TransductiveClassifier().fit(X[:40], y[:40])
     for model in (fitted, later):
-        assert (model.method_.name, model.schedule_, model.n_iter_) == ("baseline", None, 1)
-        assert "unem-plus" not in model.schedule_reason_
-        assert model.held_out_.jointly < model.held_out_.independently
-    later.predict(X[40:41])  # of which both ways say the same
-    assert later.method_.name == "unem-plus"
-    assert later.held_out_.jointly >= later.held_out_.independently
-    assert (later.n_iter_, later.schedule_) == (10, later.method_.schedule)
+        assert (model.method_.name, model.schedule_, model.n_iter_) == ("evidence", None, 1)
+        assert "how many of the 10 classes are present, from 40 labelled rows" in model.schedule_reason_
+    assert unem.TransductiveClassifier("evidence").fit(X, few(y)).schedule_reason_ is None
 
 
-def test_fit_checks_once(monkeypatch):
-    X, y = grouped()
-    calls = []
-    original = unem.inference.auto.held_out
-    monkeypatch.setattr("unem.inference.auto.held_out", lambda *args: calls.append(1) or original(*args))
-    unem.TransductiveClassifier().fit(X, few(y))
-    assert len(calls) == 1
+def test_a_schedule_brings_its_method(digits):
+    X, y = digits
+    model = unem.TransductiveClassifier(schedule="unem-plus/resnet18").fit(X[:40], y[:40])
+    assert (model.method_.name, model.schedule_) == ("unem-plus", unem.load_schedule("unem-plus/resnet18"))
+    assert model.schedule_reason_ == "it was given"
+
+
+def test_a_balanced_decision_changes_labels_and_no_probabilities(digits):
+    X, y = digits
+    heavy = np.concatenate([np.arange(40), 40 + np.flatnonzero((y[40:] == 3) | (np.arange(360) % 20 == 0))])
+    X, y = X[heavy], y[heavy]
+    plain, fair = (unem.TransductiveClassifier(decision=d).fit(X, few(y)) for d in ("accuracy", "balanced"))
+    np.testing.assert_array_equal(plain.label_distributions_, fair.label_distributions_)
+    expected = decided(torch.from_numpy(fair.label_distributions_[40:]), "balanced").numpy()
+    np.testing.assert_array_equal(fair.transduction_[40:], expected)
+    np.testing.assert_array_equal(fair.transduction_[:40], y[:40])
+    np.testing.assert_array_equal(fair.predict(X[40:]), expected)
 
 
 def test_the_method_fits_on_a_line(digits):
     X, y = digits
     model = unem.TransductiveClassifier("unem-plus").fit(X[:40], y[:40])
     assert len(repr(model.method_)) < 200
-    assert "unem-plus/resnet18" in repr(model.method_)
+    assert "unem-plus/clip-rn50" in repr(model.method_)
 
 
 def test_scikit_learn_waits_until_it_is_asked_for():

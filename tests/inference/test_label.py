@@ -11,45 +11,56 @@ from unem.errors import InputError
 from unem.inference import label_features
 
 
-def test_auto_asks_the_labelled_images():
-    torch.manual_seed(1)
-    labels, names = torch.arange(40) % 8, [str(k) for k in range(8)]
-    centres, scenes = torch.randn(8, 24), 2 * torch.randn(3, 24)
-    make = lambda y, s: centres[y] + scenes[s] + 0.3 * torch.randn(len(y), 24)  # noqa: E731
-    scene = lambda n: torch.randint(3, (n,))  # noqa: E731
-    many, few = torch.arange(400) % 8, torch.arange(100) % 2
-    misled = label_features(make(labels, scene(40)), labels, make(many, scene(400)), names)
-    assert misled.method == "baseline"
-    assert misled.held_out.jointly < misled.held_out.independently
-    assert misled.reason.code == "independent-better"
-    assert misled.reason.numbers["jointly"] == misled.held_out.jointly
-    assert (misled.schedule, misled.choice.schedule) == (None, None)  # those of the answer that was given
-    assert "labelled samples were held out" in str(misled.reason)
-    helped = label_features(make(labels, 0 * labels), labels, make(few, 0 * few), names)
-    assert helped.method == "unem-plus"
-    assert helped.held_out.samples >= 10
-    told = label_features(make(labels, scene(40)), labels, make(many, scene(400)), names, method="unem-plus")
-    assert (told.method, told.held_out) == ("unem-plus", None)
+def some(queries=100, seed=1):
+    """Five labelled samples of eight classes, and queries of two of them."""
+    torch.manual_seed(seed)
+    centres, labels = torch.randn(8, 24), torch.arange(40) % 8
+    rows = [centres[y] + 0.3 * torch.randn(len(y), 24) for y in (labels, torch.arange(queries) % 2)]
+    return rows[0], labels, rows[1], [str(k) for k in range(8)]
 
 
-def test_independent_is_the_nearest_mean():
-    torch.manual_seed(2)
-    labels = torch.arange(9) % 3
-    support, query = torch.randn(9, 5), torch.randn(3000, 5)
-    found = label_features(support, labels, query, ["a", "b", "c"], method="paddle").independent
-    centre = support.mean(0)
-    unit = lambda x: (x - centre) / (x - centre).norm(dim=-1, keepdim=True)  # noqa: E731
-    means = torch.stack([unit(support)[labels == k].mean(0) for k in range(3)])
-    assert torch.equal(found, torch.cdist(unit(query), means).argmin(1))
+def test_auto_says_what_it_took_and_how_many_held_out_labels_are_found_again():
+    answer = label_features(*some())
+    assert (answer.method, answer.schedule, answer.choice.schedule) == ("evidence", None, None)
+    found = answer.held_out
+    assert found.samples == 40
+    assert f"of 40 labelled images that were held out, {found.jointly} are found again jointly" in str(answer.reason)
+    assert f"and {found.independently} independently" in str(answer.reason)
+    assert "%" not in str(answer.reason)
 
 
-def test_zero_shot_does_not_look_at_what_stands_in_for_support():
+def test_what_would_take_long_or_was_given_is_not_held_out():
+    large, told = label_features(*some(2501)), label_features(*some(), method="unem-plus")
+    assert (large.held_out, told.held_out) == (None, None)
+    assert "held out" not in str(large.reason)
+    assert told.method == "unem-plus"
+    assert large.notes == ()  # all of them together
+
+
+def test_independent_is_the_nearest_mean_in_whitened_directions():
+    support, labels, query, names = some()
+    task = unem.Task(support, labels, query)
+    found = label_features(support, labels, query, names, method="paddle").independent
+    assert torch.equal(found, unem.create_method("whitened-mean").predict(task).labels)
+
+
+def test_names_alone_are_compared_with_the_nearest_text():
+    torch.manual_seed(0)
+    text, query = (nn.functional.normalize(torch.randn(n, 8), dim=1) for n in (3, 40))
+    answer = label_features(None, None, query, list("abc"), text=text)
+    assert (answer.method, answer.held_out) == ("zero-shot-evidence", None)
+    assert torch.equal(answer.independent, (query @ text.mT).argmax(1))
+    assert str(answer.reason) == "the evidence of the task itself says how many of the 3 classes are present"
+
+
+@pytest.mark.parametrize("method", ["zero-shot-evidence", "zero-shot-unem-joint"])
+def test_zero_shot_does_not_look_at_what_stands_in_for_support(method):
     """The texts fill the place of the support; methods for names alone must not use it."""
     torch.manual_seed(0)
     text, query = (nn.functional.normalize(torch.randn(n, 8), dim=1) for n in (3, 40))
     labels = torch.arange(3)
     one, two = (
-        unem.create_method("zero-shot-unem-joint").predict(unem.Task(s, labels, query, text=text)).probabilities
+        unem.create_method(method).predict(unem.Task(s, labels, query, text=text)).probabilities
         for s in (text, torch.randn(3, 8))
     )
     assert torch.equal(one, two)

@@ -88,3 +88,20 @@ def test_names_of_classes_that_are_no_text(tmp_path):
 def test_a_reason_is_written_as_a_sentence_and_as_data():
     stored = json.loads(labelling(["1.png"]).to_json())
     assert (stored["reason"], stored["reason_code"], stored["reason_numbers"]) == ("it was given", "given", {})
+
+
+def test_labels_of_a_balanced_decision_are_in_every_table():
+    p = torch.tensor([[0.7, 0.3], [0.7, 0.3], [0.7, 0.3], [0.52, 0.48]])
+    of = p, p.argmax(1), Choice(unem.create_method("evidence"), None, Reason("given"))
+    plain, fair = (
+        Labelling(ImageList(".", list("1234")), ("a", "b"), Answer(*of, decision=d)) for d in ("accuracy", "balanced")
+    )
+    assert [row.label for row in plain.rows] == ["a", "a", "a", "a"]
+    assert [row.label for row in fair.rows] == ["a", "a", "a", "b"]
+    last = fair.rows[-1]
+    assert (last.probability, last.runner_up) == (pytest.approx(0.48), "a")
+    assert last.margin == pytest.approx(-0.04)
+    assert fair.counts() == {"a": 3, "b": 1}
+    assert (plain.doubtful(0.5), fair.doubtful(0.5)) == (0, 1)
+    assert fair.by_doubt[0] == 3
+    assert fair.about()["decision"] == "balanced"

@@ -54,7 +54,7 @@ def test_a_correction_is_support(models):
         torch.cat([support.labels, torch.tensor([3])]),
         query.features[rest],
     )
-    expected = unem.choose(task).method.predict(task).probabilities
+    expected = unem.create_method("unem-plus").predict(task).probabilities
     assert torch.allclose(outcome.probabilities[rest], expected, atol=1e-5)
     assert torch.allclose(outcome.layers[-1], outcome.probabilities, atol=1e-5)
 
@@ -63,12 +63,12 @@ def test_where_the_answer_is_one_by_one_looking_together_is_still_compared(model
     session = Session(SMALL)
     session.receive("support", "s.zip", app_data.shapes())
     session.receive("query", "q.zip", app_data.shapes((3, 0, 0, 0, 3, 3, 0), seed=5))
-    single, joint = session.label(models, "baseline"), session.label(models, "unem-plus")
+    single, joint = session.label(models, "baseline"), session.label(models)
     assert single.one_by_one
     assert not joint.one_by_one
     assert torch.equal(single.alone, single.labels)
     assert torch.equal(single.together, joint.probabilities)
-    assert torch.allclose(single.layers[-1], joint.probabilities, atol=1e-5)
+    assert (joint.method, joint.layers) == ("evidence", None)
 
 
 def test_a_model_that_knows_texts_uses_the_names_of_the_classes(tmp_path):
@@ -82,7 +82,8 @@ def test_a_model_that_knows_texts_uses_the_names_of_the_classes(tmp_path):
     session.receive("support", "s.zip", app_data.shapes())
     session.receive("query", "q.zip", app_data.shapes((3, 0, 0, 0, 3, 3, 0), seed=5))
     outcome = session.label(clip, "auto", str(tmp_path / "clip"))
-    assert outcome.method == "unem-joint"
+    assert outcome.method == "evidence-joint"
+    outcome = session.label(clip, "unem-joint", str(tmp_path / "clip"))
     assert torch.allclose(outcome.layers[-1], outcome.probabilities, atol=1e-5)
 
 

@@ -29,6 +29,7 @@ from unem.cli._output import err, note, out, progress_bar, progress_bars, say
 from unem.cli.app import command
 from unem.errors import InputError
 from unem.evaluation import Calibration
+from unem.inference import DOUBTFUL, INDEPENDENT, check_decision
 from unem.progress import Progress
 from unem.vision.extraction import Failure, check_prompts
 
@@ -95,7 +96,7 @@ class OutputOptions(OptionGroup):
     all_probabilities: Annotated[
         bool, typer.Option("--all-probabilities", help="A column for each class in the table.")
     ] = False
-    doubtful_below: Annotated[float, typer.Option(help="A label less probable than this is doubtful.")] = 0.8
+    doubtful_below: Annotated[float, typer.Option(help="A label less probable than this is doubtful.")] = DOUBTFUL
 
     def check(self) -> None:
         from unem.inference import writer_for
@@ -126,6 +127,10 @@ class AnswerOptions(OptionGroup):
         int | None,
         typer.Option(help="Classes present among the queries, where you know.", show_default=False, min=1),
     ] = None
+    decision: Annotated[
+        str,
+        typer.Option(help="accuracy, or balanced: each class counts alike, so that rare ones are found."),
+    ] = "accuracy"
     none_of_these: Annotated[
         bool, typer.Option("--none-of-these", help="Mark images that seem to be of none of the classes.")
     ] = False
@@ -137,6 +142,7 @@ class AnswerOptions(OptionGroup):
     ] = None
 
     def check(self) -> None:
+        check_decision(self.decision)
         if self.prompt:
             check_prompts(self.prompt)
         if not 0 < self.false_alarms < 1:
@@ -148,6 +154,7 @@ class AnswerOptions(OptionGroup):
             "text": False if self.no_text else "auto",
             "prompts": self.prompt,
             "effective_classes": self.effective_classes,
+            "decision": self.decision,
             "none_of_these": self.false_alarms if self.none_of_these else None,
             "calibration": None if self.calibration is None else Calibration.load(self.calibration),
         }
@@ -290,9 +297,8 @@ def _print_summary(labelling: Labelling, outputs: OutputOptions) -> None:
     doubtful = f"{labelling.doubtful(below)} doubtful (below {100 * below:.0f} %)"
     say(f"{len(labelling)} images, {doubtful}{without}, in {took:.1f} s", screen)
     changed = int((answer.labels != answer.independent).sum())
-    how = "nearest mean (simpleshot)" if labelling.support is not None else "nearest text"
-    jointly = "; --method unem-plus classifies them jointly" if answer.reason.code == "independent-better" else ""
-    say(f"{answer.method}: {answer.reason}{jointly}", screen)
+    how = f"nearest mean ({INDEPENDENT})" if labelling.support is not None else "nearest text"
+    say(f"{answer.method}: {answer.reason}", screen)
     say(f"{changed} labels differ from the {how}'s, which looks at each image alone", screen)
     if outputs.output != "-":
         say(f"table: {outputs.output}", screen)
@@ -319,6 +325,10 @@ def _class_table(labelling: Labelling, below: float) -> Table:
 def _print_notes(labelling: Labelling) -> None:
     for text in labelling.notes:
         note(text)
+    answer = labelling.answer
+    if answer.decision == "accuracy" and len(answer.emptied):
+        labels = "1 label" if answer.changed == 1 else f"{answer.changed} labels"
+        say(f"  --decision balanced would change {labels}", err)
     if labelling.repeated:
         pairs = [Failure(q, f"is {s} of the support") for q, s in labelling.repeated]
         _print_files("of the query also in the support", pairs)

@@ -10,10 +10,11 @@ estimator; that package is imported when the class is asked for.
 
 from typing import TYPE_CHECKING, Any
 
-from unem.inference.auto import Choice, automatic_method, choose, decide, rescaled
+from unem.inference.auto import INDEPENDENT, Choice, automatic_method, choose, rescaled
 from unem.inference.cached_features import FeatureCache, ImageFeatures, default_cache, image_features
-from unem.inference.checking import HeldOut
+from unem.inference.decision import Decision, check_decision, decided
 from unem.inference.export import Program, export_onnx, export_torch
+from unem.inference.held_out import HeldOut
 from unem.inference.label import Answer, label_features
 from unem.inference.photographs import label_images, query_images, read_classes, repeated, support_images
 from unem.inference.pretrained import from_pretrained, push_to_hub, save_pretrained
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DOUBTFUL",
+    "INDEPENDENT",
     "Answer",
     "Choice",
+    "Decision",
     "FeatureCache",
     "HeldOut",
     "ImageFeatures",
@@ -38,9 +41,10 @@ __all__ = [
     "Stream",
     "TransductiveClassifier",
     "automatic_method",
+    "check_decision",
     "choose",
     "csv_text",
-    "decide",
+    "decided",
     "default_cache",
     "export_onnx",
     "export_torch",

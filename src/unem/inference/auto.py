@@ -1,8 +1,8 @@
-"""The one automatic choice: a method and its schedule, by what is known when a task is to be classified.
+"""The one automatic choice: a method, by what there is, and the schedule of a method that needs one.
 
-Nobody is asked how many classes are present in the query: the rules look at the features (their signs, lengths and
-spread), the number of classes, the shots and the method. ``benchmarks/choosing.py`` measures them against the best
-choice in hindsight.
+Nobody is asked how many classes are present in the query: the automatic methods judge that by the evidence of the task
+itself, and need no schedule. For published schedules, the rules look at the spread of the features, the number of
+classes and the shots.
 """
 
 from __future__ import annotations
@@ -13,37 +13,31 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from unem.core import PADDING, Inputs, Prediction, Schedule, Task
+from unem.core import PADDING, Inputs, Schedule, Task
 from unem.core.laws.views import VIEWS, scatter
 from unem.errors import InputError
-from unem.inference.checking import HeldOut, held_out
+from unem.inference.held_out import HeldOut, held_out
 from unem.inference.reasons import Reason
 from unem.learning import ScheduleFamily
-from unem.methods import Method, MethodInfo, create_method, method_info
-from unem.presets import list_presets
+from unem.methods import Method, MethodInfo, create_method, method_for, method_info
+from unem.presets import list_presets, load_schedule
 
-__all__ = ["INDEPENDENT", "Choice", "automatic_method", "choose", "decide", "rescaled"]
+__all__ = ["INDEPENDENT", "Choice", "automatic_method", "choose", "method_named", "rescaled", "with_held_out"]
 
 AUTOMATIC: Mapping[tuple[Inputs, bool], str] = {
-    ("features", True): "unem-plus",
+    ("features", True): "evidence",
     ("similarities", True): "unem-dirichlet",
-    ("image+text", True): "unem-joint",
-    ("image+text", False): "zero-shot-unem-joint",
+    ("image+text", True): "evidence-joint",
+    ("image+text", False): "zero-shot-evidence",
 }
 """The method that is taken where none is given, by what the samples are and whether some are labelled."""
-INDEPENDENT = "baseline"
-"""The method that takes its place where classifying each sample by itself does better."""
+INDEPENDENT = "whitened-mean"
+"""The method that joint answers are compared with: each sample by itself, by the nearest class mean."""
 PUBLISHED_SCATTER = 45.0
 """Pooled squared distance within classes that the published Gaussian schedules suit; 30 … 60 do nearly as well."""
 COSINE_SPREAD = 0.04
 """Standard deviation of CLIP's cosines of an image, on which the published Dirichlet schedules were learned."""
-SAME_LENGTH = 0.01  # of the mean: features whose lengths vary less were normalised
-OVERLAP = 0.77
-"""Scatter within classes over that of all: 0.81 for a ResNet-18 on new classes, 0.7 and less for CLIP's features."""
-ONE_SHOT, FEW_CLASSES = 2.0, 30  # fewer shots, and no more classes: one family's schedules are the better ones
-LARGEST_FOR_RESNET = 80  # classes; twice what that family was learned with, beyond it collapses
 
 
 @dataclass(frozen=True)
@@ -54,16 +48,14 @@ class Choice:
         method: the method, ready to predict.
         preset: name of its schedule: a preset's, a file's, or ``"given"``; None where it has none.
         reason: why, as data; ``str(reason)`` is a sentence.
-        open: whether neither method nor schedule was given, so that :func:`decide` may take another method.
-        held_out: how well joint and independent classification did on held-out samples, where :func:`decide` tried
-            both.
+        held_out: how many held-out labelled samples are found again jointly and independently, where
+            :func:`with_held_out` has tried; information only.
         notes: what the user should know.
     """
 
     method: Method
     preset: str | None
     reason: Reason
-    open: bool = False
     held_out: HeldOut | None = None
     notes: tuple[str, ...] = ()
 
@@ -78,11 +70,20 @@ def automatic_method(inputs: Inputs, *, support: bool = True) -> str:
 
     Example:
         >>> automatic_method("features"), automatic_method("image+text", support=False)
-        ('unem-plus', 'zero-shot-unem-joint')
+        ('evidence', 'zero-shot-evidence')
     """
     if (inputs, support) not in AUTOMATIC:
         raise InputError("support, text: both are missing; labelled samples or texts of the classes are needed")
     return AUTOMATIC[inputs, support]
+
+
+def method_named(method: str, schedule: Any, inputs: Inputs, *, support: bool = True) -> str:
+    """A method by its name; for ``"auto"`` the one that a given schedule was learned for, or the automatic one."""
+    if method != "auto":
+        return method
+    if not _is_auto(schedule):
+        return method_for(load_schedule(schedule)).name
+    return automatic_method(inputs, support=support)
 
 
 def choose(
@@ -100,8 +101,8 @@ def choose(
 
     Args:
         task: support, labels and queries; with class texts, for images and text together.
-        method: a method, or ``"auto"``: unem-plus for features, unem-joint where there is text, unem-dirichlet for
-            similarities.
+        method: a method, or ``"auto"``: evidence for features, evidence-joint where there is text, unem-dirichlet for
+            similarities; where a schedule is given, the method that it was learned for.
         schedule: a preset, a file or a schedule, or ``"auto"``: one of those that come with the library, where the
             method needs one.
         effective_classes: how many classes are present among the queries, where that is known.
@@ -115,13 +116,13 @@ def choose(
         >>> task = unem.Task(4 * torch.eye(8)[labels] + torch.randn(20, 8), labels, torch.randn(30, 8))
         >>> choice = choose(task)
         >>> choice.method.name, choice.preset, choice.reason.code
-        ('unem-plus', 'unem-plus/clip-rn50', 'general')
+        ('evidence', None, 'evidence')
         >>> choice.method.predict(task).labels.shape
         torch.Size([30])
     """
-    name = method
-    if method == "auto":
-        name = automatic_method(inputs or ("features" if task.text is None else "image+text"), support=support)
+    given = schedule if options is None else options.get("schedule", schedule)
+    kind = inputs or ("features" if task.text is None else "image+text")
+    name = method_named(method, given, kind, support=support)
     info, settings = method_info(name), dict(options or {})
     notes = _tell_effective_classes(info, task, effective_classes, settings)
     preset, reason = None, Reason("given")
@@ -134,41 +135,25 @@ def choose(
     elif info.learned and (rule := _rule(info)) is not None:
         settings["schedule"], reason = rule(task)
         preset = reason.numbers["preset"]
-    free = method == "auto" and reason.code != "given" and info.inputs == "features"
-    return Choice(create_method(name, **settings), preset, reason, free, notes=notes)
+    elif method == "auto":
+        numbers = {"classes": task.num_classes} | ({"labelled": _labelled(task)} if support else {})
+        reason = Reason("evidence", numbers)
+    return Choice(create_method(name, **settings), preset, reason, notes=notes)
 
 
-def decide(
-    task: Task,
-    choice: Choice,
-    predict: Callable[[Method, Task], Prediction] = lambda method, task: method.predict(task),
-) -> tuple[Choice, Prediction]:
-    """The answer to a task, and the choice that it is by.
+def with_held_out(choice: Choice, task: Task) -> Choice:
+    """The choice, and in its reason how many held-out labelled samples are found again, jointly and independently.
 
-    Where nothing was given, joint classification must do at least as well on held-out samples as :data:`INDEPENDENT`,
-    which then takes its place. It gains most where few of the classes are present, and can lose where all are and
-    samples group by something else than their class. Nobody knows that beforehand, but the labelled samples do, a
-    little.
-
-    Args:
-        task: one task.
-        choice: of :func:`choose`.
-        predict: how a method predicts, where that is not ``method.predict(task)``.
+    Of an automatic choice for one task, where that does not take long (:func:`unem.inference.held_out.held_out`). It is
+    information for the user, and decides nothing.
     """
-    prediction = predict(choice.method, task)
-    if not choice.open:
-        return choice, prediction
-    independent = create_method(INDEPENDENT)
-    other = predict(independent, task)
-    check = held_out(task, choice.method, independent, prediction, other)
-    if check is None:
-        return choice, prediction
-    numbers = {"samples": check.samples, "jointly": check.jointly, "independently": check.independently}
-    if check.jointly < check.independently:
-        reason = Reason("independent-better", {"method": independent.name, **numbers})
-        return replace(choice, method=independent, preset=None, reason=reason, held_out=check), other
-    reason = Reason(choice.reason.code, {**choice.reason.numbers, **numbers})
-    return replace(choice, reason=reason, held_out=check), prediction
+    if "labelled" not in choice.reason.numbers:
+        return choice
+    found = held_out(task, choice.method, create_method(INDEPENDENT))
+    if found is None:
+        return choice
+    numbers = {"held_out": found.samples, "jointly": found.jointly, "independently": found.independently}
+    return replace(choice, held_out=found, reason=Reason("evidence", {**choice.reason.numbers, **numbers}))
 
 
 def _is_auto(schedule: Any) -> bool:
@@ -201,25 +186,12 @@ def _rule(info: MethodInfo) -> Rule | None:
     """What chooses its schedule; None where nothing comes with the library, so that one must be given."""
     if info.name in RULES:
         return RULES[info.name]
-    shipped = list(list_presets(f"{info.name}/*"))
-    if len(shipped) != 1:
-        return None
-    code = "only" if info.inputs != "image+text" else "text" if info.needs_support else "text-alone"
-    return lambda task: _family(shipped[0], code)
-
-
-def _plus(task: Task) -> tuple[ScheduleFamily, Reason]:
-    """The family learned on CLIP's features generalises best; the other is for classes that overlap, for its own kind
-    of features, and for few classes with one shot."""
-    classes, shots = task.num_classes, _shots(task)
-    if classes <= LARGEST_FOR_RESNET:
-        if shots < ONE_SHOT and classes <= FEW_CLASSES:
-            return _family("unem-plus/resnet18", "few-classes-one-shot", classes=classes, shots=shots)
-        if _is_pooled(task):
-            return _family("unem-plus/resnet18", "pooled-features")
-        if shots >= ONE_SHOT and (share := _overlap(task)) >= OVERLAP:
-            return _family("unem-plus/resnet18", "overlap", share=share)
-    return _family("unem-plus/clip-rn50", "general")
+    shipped: str | None = getattr(info.method, "shipped", None)
+    return (
+        None
+        if shipped is None
+        else lambda task: (list_presets(shipped)[shipped], Reason("shipped", {"preset": shipped}))
+    )
 
 
 def _gaussian(task: Task) -> tuple[Schedule, Reason]:
@@ -279,53 +251,31 @@ def _dirichlet(task: Task) -> tuple[Schedule, Reason]:
     return schedule, Reason("not-larger-published", numbers)
 
 
-RULES: Mapping[str, Rule] = {"unem-plus": _plus, "unem-gaussian": _gaussian, "unem-dirichlet": _dirichlet}
+RULES: Mapping[str, Rule] = {"unem-gaussian": _gaussian, "unem-dirichlet": _dirichlet}
 """For methods with several schedules to choose from."""
 
 
 # -- what they look at -------------------------------------------------------------------------------------------------
 
 
-def _family(name: str, code: str, **numbers: Any) -> tuple[Any, Reason]:
-    return list_presets(name)[name], Reason(code, {"preset": name, **numbers})
-
-
 def _published(pattern: str) -> dict[str, Schedule]:
     return {name: s for name, s in list_presets(pattern).items() if isinstance(s, Schedule)}
 
 
+def _labelled(task: Task) -> int:
+    return int((task.support_labels != PADDING).sum())
+
+
 def _shots(task: Task) -> float:
     """Samples of a class, on average."""
-    return float((task.support_labels != PADDING).sum()) / (len(task) * task.num_classes)
-
-
-def _is_pooled(task: Task) -> bool:
-    """Whether features look like pooled outputs of a ReLU: nowhere negative, and of different lengths."""
-    if float(task.query.min()) < 0 or float(task.support.min()) < 0:
-        return False
-    lengths = task.query.norm(dim=-1)
-    return float(_variation(lengths)) > SAME_LENGTH
-
-
-def _overlap(task: Task) -> float:
-    """Scatter within classes over the scatter of the whole support, on average over the tasks."""
-    there = (task.support_labels != PADDING).to(task.dtype).unsqueeze(-1)
-    count = there.sum(1, keepdim=True)
-    centre = (there * task.support).sum(1, keepdim=True) / count
-    total = (there * (task.support - centre).square()).sum((1, 2)) / count.view(-1)
-    return _scatter(task) / max(float(total.mean()), 1e-30)
-
-
-def _variation(values: Tensor) -> Tensor:
-    return values.std(correction=0) / values.mean().clamp_min(1e-12)
+    return _labelled(task) / (len(task) * task.num_classes)
 
 
 def _scatter(task: Task) -> float:
     """Pooled squared distance within classes of the support, on average over the tasks.
 
     With one shot there is none: half the squared distance of a class to the nearest other one stands in. Queries are
-        left out, so that
-    a schedule can be chosen before they are there.
+    left out, so that a schedule can be chosen before they are there.
     """
     view, shots = VIEWS["plain"](task), task.shots.to(task.dtype)
     freedom = (shots - 1).clamp_min(0).sum(1)

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
 from unem.core import Inputs, Schedule, Task
 from unem.errors import InputError
-from unem.inference.auto import Choice, automatic_method, choose, decide
-from unem.inference.checking import HeldOut
+from unem.inference.auto import Choice, choose, method_named
+from unem.inference.decision import Decision, check_decision, decided
 from unem.inference.reasons import sentence
 from unem.inference.tasks import check_needs, task_from
 from unem.learning import ScheduleFamily
@@ -32,12 +33,13 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     and play no part in ``predict``.
 
     Args:
-        method: the name of a method (:func:`unem.list_methods`), or ``"auto"``: ``"unem-plus"``, the best of the
-            library where nobody knows how many classes are present, unless classifying rows independently
-            (``"baseline"``) does better on held-out labels (:func:`unem.inference.decide`, which classifies five times
-            more); ``"unem-joint"`` where ``text`` is given.
+        method: the name of a method (:func:`unem.list_methods`), or ``"auto"``: ``"evidence"``, which judges by the
+            batch itself how many classes are present, and needs no schedule; ``"evidence-joint"`` where ``text`` is
+            given; the method that a given schedule was learned for.
         schedule: ``"auto"`` (chosen by :func:`unem.choose`, which says why in ``schedule_reason_``), the name of a
             preset, a file, or a schedule. Methods that work without one ignore ``"auto"``.
+        decision: ``"accuracy"``: the label is the most probable class. ``"balanced"``: each class counts alike, so that
+            rare ones are found (:func:`unem.inference.decided`). Probabilities are the same.
         options: more settings of the method, by name.
         text: embeddings of the classes' texts, for methods that use images and text: a mapping from label to embedding,
             or one row for each class in the order of ``classes_``. As the method wants it, features are brought to unit
@@ -50,13 +52,10 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         classes_: the labels.
         transduction_: label of each row of ``fit``; given ones as they were given.
         label_distributions_: probability of each class for each row of ``fit``.
-        method_: the method of the last answer: that of ``fit``, where rows had no label, or of ``predict``; before, the
-            one chosen.
-        schedule_: its schedule, if it has one.
-        schedule_reason_: why it was chosen.
-        n_iter_: layers of the schedule.
-        held_out_: how well rows were classified jointly and independently with their labels held out, for the last
-            answer of ``"auto"``.
+        method_: the method, chosen by the labelled rows alone.
+        schedule_: its schedule; None where it has none, such as the automatic method.
+        schedule_reason_: why method and schedule were taken; None where a method without a schedule was given.
+        n_iter_: layers of the schedule; 1 without one.
         n_features_in_, feature_names_in_: as in scikit-learn.
 
     Example:
@@ -76,6 +75,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         method: str = "auto",
         schedule: Any = "auto",
         *,
+        decision: Decision = "accuracy",
         options: Mapping[str, Any] | None = None,
         text: Any = None,
         unlabelled: Any = -1,
@@ -83,6 +83,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     ) -> None:
         self.method = method
         self.schedule = schedule
+        self.decision = decision
         self.options = options
         self.text = text
         self.unlabelled = unlabelled
@@ -115,72 +116,66 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if not known.all():
             shares[~known] = self._probabilities(features[~known])
         self.label_distributions_ = shares
-        self.transduction_ = self.classes_[shares.argmax(1)]
+        numbers = shares.argmax(1)
+        if not known.all():
+            numbers[~known] = self._decided(shares[~known])
+        self.transduction_ = self.classes_[numbers]
         return self
 
     def predict(self, X: Any) -> Any:
         """The label of each row, all rows being classified jointly."""
         shares = self.predict_proba(X)  # which says so when there was no fit
-        return self.classes_[shares.argmax(1)]
+        return self.classes_[self._decided(shares)]
 
     def predict_proba(self, X: Any) -> Any:
         """Probability of each class for each row, ``[sample, class]``, all rows being classified jointly."""
         check_is_fitted(self, "classes_")
         return self._probabilities(validate_data(self, X, dtype=[np.float64, np.float32], reset=False))
 
-    # -- what the last answer is by ------------------------------------------------------------------------------------
+    # -- what the answers are by ---------------------------------------------------------------------------------------
 
     @property
     def method_(self) -> Method:
-        return self._last.choice.method
+        return self._choice.method
 
     @property
     def schedule_(self) -> Schedule | ScheduleFamily | None:
-        return self._last.choice.schedule
+        return self._choice.schedule
 
     @property
     def schedule_reason_(self) -> str | None:
-        choice = self._last.choice
-        return None if choice.preset is None and choice.reason.code == "given" else sentence(choice.reason)
+        choice = self._choice
+        return None if choice.preset is None and choice.reason.code == "given" else sentence(choice.reason, "row")
 
     @property
     def n_iter_(self) -> int:
         return 1 if self.schedule_ is None else self.schedule_.layers
 
-    @property
-    def held_out_(self) -> HeldOut | None:
-        return self._last.choice.held_out
-
     # -- how it is done ------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
         """Choose method and schedule, by the labelled rows alone, so that every batch is classified alike."""
-        name = self.method
-        if name == "auto":
-            name = automatic_method("features" if self.text is None else "image+text")
-        info = method_info(name)
+        check_decision(self.decision)
+        schedule = (self.options or {}).get("schedule", self.schedule)
+        kind: Inputs = "features" if self.text is None else "image+text"
+        info = method_info(method_named(self.method, schedule, kind))
         check_needs(info, support=True, text=self.text is not None)
         self._inputs: Inputs = info.inputs
         self._text, self._on = self.text, self.device
         fixed = {"method": self.method, "schedule": self.schedule, "options": self.options}
         self._choice: Choice = choose(self._task(self._support), **fixed)
-        self._last = _Last(self._choice)
 
     def _probabilities(self, queries: Any) -> Any:
-        self._last.choice, prediction = decide(self._task(queries), self._choice)
+        prediction = self._choice.method.predict(self._task(queries))
         shares = prediction.probabilities.double().cpu().numpy()
         return shares / shares.sum(1, keepdims=True)  # float32 sums to one but for its rounding
+
+    def _decided(self, shares: Any) -> Any:
+        return decided(torch.from_numpy(shares), self.decision).numpy()
 
     def _task(self, queries: Any) -> Task:
         of: dict[str, Any] = {"class_names": self.classes_.tolist(), "text": self._text, "device": self._on}
         return task_from(self._support, self._support_labels, queries, inputs=self._inputs, **of)
-
-
-class _Last:
-    """The choice that the last answer is by; ``predict`` changes it, and no attribute of the estimator."""
-
-    def __init__(self, choice: Choice) -> None:
-        self.choice = choice
 
 
 def _may_lack(y: Any) -> bool:

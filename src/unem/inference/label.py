@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -14,9 +14,10 @@ from torch import Tensor
 from unem.core import Inputs, Task
 from unem.errors import InputError
 from unem.evaluation import Calibration
-from unem.inference.auto import Choice, automatic_method, choose, decide
-from unem.inference.blocks import by_blocks, predict_in_blocks
-from unem.inference.checking import HeldOut
+from unem.inference.auto import INDEPENDENT, Choice, choose, method_named, with_held_out
+from unem.inference.blocks import predict_in_blocks
+from unem.inference.decision import Decision, check_decision, decided, emptied
+from unem.inference.held_out import HeldOut
 from unem.inference.none_of_these import relative_novelty
 from unem.inference.reasons import Reason
 from unem.inference.tasks import check_class_names, check_needs, task_from
@@ -24,19 +25,24 @@ from unem.methods import create_method, method_info
 
 __all__ = ["Answer", "label_features"]
 
+NAMED = 5  # classes of a list in a note
+
 
 @dataclass(frozen=True, eq=False)
 class Answer:
     """What is said of a batch of images that were classified jointly.
 
     Attributes:
-        probabilities: of each class, ``[query, class]``, by the method; they tend to be too sure of themselves.
-        independent: the class of each image classified by itself: the nearest mean of the support, or the nearest text.
+        probabilities: of each class, ``[query, class]``, by the method. Those of the automatic methods are calibrated
+            on held-out labelled images; most others are too sure of themselves.
+        independent: the class of each image classified by itself: by the nearest class mean in whitened directions, or
+            the nearest text.
         choice: the method, its schedule and why; what was given, or chosen.
         novelty: for each image, how far it is from every class, 1 being where "none of these" begins; None unless asked
             for.
         notes: what the user should know.
         settings: what was asked for besides method and schedule.
+        decision: ``"accuracy"`` or ``"balanced"``: how labels follow from probabilities.
     """
 
     probabilities: Float[Tensor, "query class"]
@@ -45,6 +51,7 @@ class Answer:
     novelty: Float[Tensor, " query"] | None = None
     notes: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    decision: Decision = "accuracy"
 
     @property
     def method(self) -> str:
@@ -63,13 +70,27 @@ class Answer:
 
     @property
     def held_out(self) -> HeldOut | None:
-        """How both ways did on held-out labels, where the method was left to choose."""
+        """How many held-out labelled images are found again both ways, where the method was left to choose."""
         return self.choice.held_out
 
-    @property
+    @cached_property
     def labels(self) -> Int[Tensor, " query"]:
-        """The most probable class of each image."""
-        return self.probabilities.argmax(-1)
+        """The class of each image: the most probable one, or by a balanced decision."""
+        return decided(self.probabilities, self.decision)
+
+    @property
+    def changed(self) -> int:
+        """Images whose label would be another one by the other decision."""
+        other = decided(self.probabilities, "accuracy" if self.decision == "balanced" else "balanced")
+        return int((other != self.labels).sum())
+
+    @property
+    def emptied(self) -> Int[Tensor, " emptied_class"]:
+        """Classes that joint classification leaves without an image, and that get two or more where each image is
+        classified by itself; none where it is."""
+        if not method_info(self.method).transductive:
+            return self.labels.new_empty(0)
+        return emptied(self.labels, self.independent, self.probabilities.shape[1])
 
     @property
     def none_of_these(self) -> Bool[Tensor, " query"] | None:
@@ -88,6 +109,7 @@ def label_features(
     schedule: Any = "auto",
     effective_classes: int | None = None,
     none_of_these: float | None = None,
+    decision: Decision = "accuracy",
     calibration: Calibration | None = None,
     options: Mapping[str, Any] | None = None,
     device: torch.device | str = "cpu",
@@ -99,12 +121,14 @@ def label_features(
             None where there are texts alone.
         class_names: K names, for messages.
         text: an embedding of each class's text, in the same space as the images'.
-        method: ``"auto"``: unem-plus, or baseline where that does better on held-out labels of the support
-            (:func:`unem.inference.decide`); with texts unem-joint, with texts alone zero-shot-unem-joint. Or any of
+        method: ``"auto"``: evidence; with texts evidence-joint, with texts alone zero-shot-evidence. Or any of
             :func:`unem.list_methods`.
-        schedule: ``"auto"``: chosen by :func:`unem.choose`; else a preset, a file or a schedule.
+        schedule: ``"auto"``: chosen by :func:`unem.choose`, where the method needs one; else a preset, a file or a
+            schedule.
         effective_classes: how many classes are present among the queries, where that is known.
         none_of_these: a share of false alarms such as 0.05 to have images of no class found.
+        decision: ``"accuracy"``: the most probable class; ``"balanced"``: each class counts alike, so that rare ones
+            are found (:func:`unem.inference.decided`). Probabilities are the same.
         calibration: of this method, for true probabilities and a threshold of "none of these" from validation tasks.
         options: more settings of the method.
 
@@ -114,39 +138,40 @@ def label_features(
         >>> support, query = (3 * torch.eye(16)[labels] + torch.randn(12, 16) for _ in range(2))
         >>> answer = label_features(support, labels, query, ["ash", "birch", "elm", "oak"])
         >>> answer.method, answer.probabilities.shape
-        ('baseline', torch.Size([12, 4]))
+        ('evidence', torch.Size([12, 4]))
     """
     check_class_names(class_names)
     labelled, notes = support is not None, list[str]()
-    inputs = _inputs(method, labelled, text is not None)
+    inputs = _inputs(method, (options or {}).get("schedule", schedule), labelled, text is not None)
     _check_none_of_these(none_of_these, labelled)
+    check_decision(decision)
     make = partial(task_from, support, labels, query, class_names=class_names, text=text, device=device)
     task = make(inputs=inputs)
     fixed: dict[str, Any] = {"method": method, "schedule": schedule, "effective_classes": effective_classes}
     choice = choose(task, **fixed, options=options, support=labelled)
+    prediction = predict_in_blocks(choice.method, task, notes)
     if calibration is not None:
-        choice = _calibrated(choice, calibration)
-    choice, prediction = decide(task, choice, partial(predict_in_blocks, notes=notes))
-    if calibration is not None:
+        _check_calibration(choice, calibration)
         prediction = calibration.tempered(prediction)
     plain = task if inputs == "features" or not labelled else make(inputs="features")
     novelty = None
     if none_of_these is not None:
         novelty = relative_novelty(plain, none_of_these, calibration, notes).cpu()
-    return Answer(
+    answer = Answer(
         (prediction.probabilities / prediction.probabilities.sum(-1, keepdim=True)).cpu(),
         (_nearest_means(plain) if labelled else _nearest_texts(make(inputs="similarities"))).cpu(),
-        choice,
+        with_held_out(choice, task),
         novelty,
         (*choice.notes, *notes),
         {"effective_classes": effective_classes, "none_of_these": none_of_these, **(options or {})},
+        decision,
     )
+    return replace(answer, notes=(*answer.notes, *_decision_notes(answer, class_names)))
 
 
-def _inputs(method: str, support: bool, text: bool) -> Inputs:
+def _inputs(method: str, schedule: Any, support: bool, text: bool) -> Inputs:
     """What the method wants, where its needs are met."""
-    name = automatic_method("image+text" if text else "features", support=support) if method == "auto" else method
-    info = method_info(name)
+    info = method_info(method_named(method, schedule, "image+text" if text else "features", support=support))
     check_needs(info, support=support, text=text)
     return info.inputs
 
@@ -160,17 +185,33 @@ def _check_none_of_these(false_alarms: float | None, support: bool) -> None:
         raise InputError(f"none_of_these: expected a share of false alarms between 0 and 1, got {false_alarms!r}")
 
 
-def _calibrated(choice: Choice, calibration: Calibration) -> Choice:
-    """The choice as it is: a calibration belongs to one method."""
+def _check_calibration(choice: Choice, calibration: Calibration) -> None:
+    """A calibration belongs to one method."""
     if calibration.method != choice.method.name:
         raise InputError(f"calibration: was made for {calibration.method}, the method is {choice.method.name}")
-    return replace(choice, open=False)
 
 
 def _nearest_means(task: Task) -> Int[Tensor, " query"]:
-    nearest = create_method("simpleshot")
-    return by_blocks(task, lambda part: nearest.predict(part).labels)
+    return create_method(INDEPENDENT).predict(task).labels
 
 
 def _nearest_texts(task: Task) -> Int[Tensor, " query"]:
     return task.query.argmax(-1).squeeze(0)
+
+
+def _decision_notes(answer: Answer, class_names: Sequence[str]) -> list[str]:
+    """What the decision has changed, and which classes it leaves empty."""
+    notes, balanced = [], answer.decision == "balanced"
+    if balanced:
+        count = "1 label is" if answer.changed == 1 else f"{answer.changed} labels are"
+        notes.append(f"balanced decision: {count} not the most probable class")
+    names = [str(class_names[k]) for k in answer.emptied.tolist()]
+    if names:
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        what = "a class" if len(names) == 1 else f"{len(names)} classes"
+        hint = "" if balanced else "; a balanced decision finds rare classes"
+        notes.append(
+            f"joint classification leaves {what} empty that would get images if each were classified by itself: "
+            f"{', '.join(names[:NAMED])}{more}{hint}"
+        )
+    return notes

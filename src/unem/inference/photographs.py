@@ -51,7 +51,7 @@ def label_images(
         cache: folder for features; nothing is kept when left out.
         progress: called with "support" or "query" and how far its features are.
         options: those of :func:`unem.inference.label_features`: method, schedule, effective_classes, none_of_these,
-            calibration.
+            decision, calibration.
 
     Example:
         >>> import tempfile

@@ -15,8 +15,8 @@ class Reason:
 
     Attributes:
         code: one of :data:`CODES`.
-        numbers: what it depended on; with ``preset``, the schedule's name, where one was chosen, and with ``samples``,
-            ``jointly`` and ``independently`` where both ways were tried on held-out samples.
+        numbers: what it depended on; with ``preset``, the schedule's name, where one was chosen, and with ``held_out``,
+            ``jointly`` and ``independently``, numbers of samples, where both ways were tried on held-out ones.
     """
 
     code: str
@@ -26,37 +26,34 @@ class Reason:
         return sentence(self)
 
 
-def sentence(reason: Reason) -> str:
+def sentence(reason: Reason, what: str = "image") -> str:
     """A reason in plain English.
 
+    Args:
+        what: a sample is called.
+
     Example:
-        >>> sentence(Reason("independent-better", {"method": "baseline"}))
-        'samples are classified independently, by baseline'
+        >>> sentence(Reason("evidence", {"classes": 12}))
+        'the evidence of the task itself says how many of the 12 classes are present'
     """
     n = reason.numbers
-    words = CODES[reason.code](n)
+    words = CODES[reason.code]({**n, "what": f"labelled {what}"})
     if "preset" in n:
         words = f"{n['preset']}: {words}"
-    if "samples" in n:
-        words += (
-            f" ({n['samples']} labelled samples were held out, of classes that seem to be present: classified jointly, "
-            f"{n['jointly']:.0f} % of them get their label, independently {n['independently']:.0f} %)"
-        )
     return words
 
 
-def _family(words: str) -> Callable[[Mapping[str, Any]], str]:
-    return lambda n: f"{words.format(**n)}; it estimates how many classes are present"
-
-
-def _few_classes(n: Mapping[str, Any]) -> str:
-    return _family(
-        f"for {_some(n['classes'], 'class')} with {_some(n['shots'], 'shot')} its schedules are more cautious"
-    )(n)
-
-
-def _overlap(n: Mapping[str, Any]) -> str:
-    return _family(f"classes overlap, {100 * n['share']:.0f} % of the scatter of the features being within them")(n)
+def _evidence(n: Mapping[str, Any]) -> str:
+    words = f"the evidence of the task itself says how many of the {_some(n['classes'], 'class')} are present"
+    if "labelled" in n:
+        words += f", from {_some(n['labelled'], n['what'])}"
+    if "held_out" in n:
+        verb = "is" if n["jointly"] == 1 else "are"
+        words += (
+            f"; of {_some(n['held_out'], n['what'])} that {'was' if n['held_out'] == 1 else 'were'} held out, "
+            f"{n['jointly']} {verb} found again jointly and {n['independently']} independently"
+        )
+    return words
 
 
 def _nearest(n: Mapping[str, Any]) -> str:
@@ -79,20 +76,15 @@ def _not_larger(n: Mapping[str, Any]) -> str:
 
 def _some(count: float, what: str) -> str:
     plural = {"class": "classes"}.get(what, f"{what}s")
-    return f"{count:.3g} {what if count == 1 else plural}"
+    number = str(count) if isinstance(count, int) else f"{count:.3g}"
+    return f"{number} {what if count == 1 else plural}"
 
 
 CODES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "given": lambda n: "it was given",
-    "general": _family("of the schedules for features of any kind it generalises best across backbones"),
-    "few-classes-one-shot": _few_classes,
-    "pooled-features": _family("no feature is negative and their lengths differ, as in pooled outputs of a ReLU"),
-    "overlap": _overlap,
-    "text": _family("it is the one for images with class texts"),
-    "text-alone": _family("it is the one for class texts without labelled images"),
+    "evidence": _evidence,
+    "shipped": lambda n: "it comes with the library, and estimates how many classes are present",
     "nearest-published": _nearest,
     "not-larger-published": _not_larger,
-    "only": lambda n: "it is the only schedule for this method",
-    "independent-better": lambda n: f"samples are classified independently, by {n['method']}",
 }
 """What each code means, in words."""

@@ -44,6 +44,7 @@ def label_columns(
     probabilities: Float[Tensor, "image class"],
     novelty: Float[Tensor, " image"] | None = None,
     *,
+    labels: Int[Tensor, " image"] | None = None,
     all_probabilities: bool = False,
 ) -> dict[str, list[Any]]:
     """The table of labels, column by column; every table that is shown or written is this one.
@@ -51,6 +52,7 @@ def label_columns(
     Args:
         paths: what each row is called.
         novelty: adds ``none_of_these`` and ``novelty``.
+        labels: where they are not the most probable classes; the margin of such a label is negative.
         all_probabilities: adds a column for each class.
 
     Example:
@@ -58,7 +60,7 @@ def label_columns(
         {'path': ['1.png'], 'label': ['dog'], 'probability': [0.75], 'runner_up': ['cat'], 'margin': [0.5]}
     """
     names = [readable(name) for name in class_names]
-    values, classes = (part.tolist() for part in _best_two(probabilities))
+    values, classes = (part.tolist() for part in _label_and_runner_up(probabilities, labels))
     table: dict[str, list[Any]] = {
         "path": [readable(path) for path in paths],
         "label": [names[first] for first, _ in classes],
@@ -100,10 +102,13 @@ def _cell(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
-def _best_two(probabilities: Float[Tensor, "image class"]) -> tuple[Tensor, Tensor]:
-    """The two largest probabilities of each image and their classes; among equals the first, as ``labels`` has it."""
-    order = probabilities.sort(dim=-1, descending=True, stable=True)
-    return order.values[:, :2], order.indices[:, :2]
+def _label_and_runner_up(probabilities: Float[Tensor, "image class"], labels: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Probability and class of each image's label, by default the most probable class, and of the most probable
+    other; among equals the first."""
+    best = probabilities.sort(dim=-1, descending=True, stable=True).indices[:, :2]
+    label = best[:, 0] if labels is None else labels
+    classes = torch.stack([label, torch.where(best[:, 0] == label, best[:, 1], best[:, 0])], 1)
+    return probabilities.gather(1, classes), classes
 
 
 # -- a labelling -------------------------------------------------------------------------------------------------------
@@ -115,9 +120,9 @@ class Row:
 
     Attributes:
         path: as it was listed.
-        label: the most probable class.
+        label: the class: the most probable one, unless the decision is balanced.
         probability: of it.
-        runner_up: the second.
+        runner_up: the most probable other one.
         margin: the difference of their probabilities.
         none_of_these: whether it seems to be of no class; None unless asked for.
         novelty: how far it is from every class, 1 being the limit; None unless asked for.
@@ -186,7 +191,7 @@ class Labelling:
     @cached_property
     def by_doubt(self) -> Int[Tensor, " image"]:
         """Row numbers, least sure first; images of no class before all."""
-        values, _ = _best_two(self.probabilities)
+        values, _ = _label_and_runner_up(self.probabilities, self.answer.labels)
         doubt = values[:, 0] - values[:, 1]
         if (novelty := self.answer.novelty) is not None:
             doubt = torch.where(novelty > 1, -novelty.to(doubt), doubt)
@@ -194,7 +199,8 @@ class Labelling:
 
     def doubtful(self, below: float = DOUBTFUL) -> int:
         """Images whose label has a probability below this."""
-        return int((self.probabilities.amax(-1) < below).sum())
+        labels = self.answer.labels.unsqueeze(-1)
+        return int((self.probabilities.gather(-1, labels) < below).sum())
 
     def counts(self) -> dict[str, int]:
         """Images of each class, those that seem to be of none under :attr:`none_name`."""
@@ -209,7 +215,7 @@ class Labelling:
         """The table, column by column."""
         answer = self.answer
         of = self.images.paths, self.class_names, answer.probabilities, answer.novelty
-        return label_columns(*of, all_probabilities=all_probabilities)
+        return label_columns(*of, labels=answer.labels, all_probabilities=all_probabilities)
 
     def about(self) -> dict[str, Any]:
         """What determined the labels, and what happened, as plain values."""
@@ -223,6 +229,7 @@ class Labelling:
             "reason_code": reason.code,
             "reason_numbers": dict(reason.numbers),
             "settings": dict(self.answer.settings),
+            "decision": self.answer.decision,
             "classes": [readable(name) for name in self.class_names],
             "counts": {readable(name): count for name, count in self.counts().items()},
             "failures": [{"path": readable(f.path), "reason": f.reason} for f in self.failures],

@@ -84,7 +84,7 @@ def check_needs(method: MethodInfo, *, support: bool, text: bool) -> None:
         )
     if method.needs_support and not support:
         raise InputError(
-            f"method: {method.name!r} needs labelled images; without them, zero-shot-unem-joint or zero-shot"
+            f"method: {method.name!r} needs labelled images; without them, zero-shot-evidence or zero-shot"
         )
 
 

@@ -223,6 +223,9 @@ def _held_out(support: Tensor, member: Tensor) -> _HeldOut:
 class _OnWhitened(Settings):
     """What methods on whitened directions share: tasks in parts that fit, queries in parts that fit."""
 
+    flat: ClassVar[bool] = True
+    """Memory grows with the number of queries, not with its square."""
+
     def predict(self, task: Task) -> Prediction:
         if task.num_classes == 1:
             return predicted(task, task.query.new_ones(len(task), task.num_queries, 1))
@@ -299,6 +302,7 @@ class EvidenceJoint(Evidence):
 class ZeroShotEvidence(Settings):
     r"""``evidence`` from class texts alone: the likelihood is ``100 cos(z, t_k)``; no support is used."""
 
+    flat: ClassVar[bool] = True
     scale: float = ZERO_SHOT_SCALE
 
     def predict(self, task: Task) -> Prediction:

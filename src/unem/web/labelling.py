@@ -40,7 +40,7 @@ def label(data: TaskData, items: Sequence[Item], given: Mapping[int, int], metho
     answer = task.label(method)
     joint, single = answer, not method_info(answer.method).transductive
     if single:  # what looking together would say, to compare with
-        joint = task.label("unem-plus" if data.text is None else "unem-joint")
+        joint = task.label("auto")
     layers = task.layers(joint)
     return Outcome(
         items=list(items),

@@ -75,9 +75,9 @@ def methods_for(text: bool = False) -> list[str]:
 
     Example:
         >>> methods_for()[:2]
-        ['auto', 'unem-plus']
+        ['auto', 'evidence']
     """
-    first = ["auto", "unem-plus", "unem-gaussian"]
+    first = ["auto", "evidence", "unem-plus", "unem-gaussian"]
     wanted = ("features", "image+text", "similarities") if text else ("features",)
     known = [m.name for m in list_methods() if m.inputs in wanted and m.name not in ("coop", "stata-online")]
     return first + [name for name in known if name not in first]

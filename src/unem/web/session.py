@@ -31,7 +31,7 @@ class Session:
         >>> session.show_example("digits")
         >>> outcome = session.label(Models())
         >>> len(outcome), outcome.method
-        (60, 'unem-plus')
+        (60, 'evidence')
         >>> session.correct(outcome.order("doubt")[0], "7")
         >>> len(session.label(Models()).corrected)
         1

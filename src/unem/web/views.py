@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from unem.errors import InputError
+from unem.inference import DOUBTFUL
 from unem.web.outcome import Outcome
 from unem.web.session import Session
 from unem.web.sides import Item, Side
@@ -102,12 +103,12 @@ def left_out(problems: Sequence[tuple[str, str]]) -> str:
 
 def summary(outcome: Outcome) -> str:
     """A line of numbers, and how they came about."""
-    doubtful = int((outcome.confidence < 0.7).sum())
+    doubtful = int((outcome.confidence < DOUBTFUL).sum())
     present = len(set(outcome.labels.tolist()))
     facts = [
         (str(len(outcome)), "images labelled"),
         (f"{present} of {len(outcome.class_names)}", "classes found"),
-        (str(doubtful), "less than 70 % sure"),
+        (str(doubtful), f"doubtful: less than {100 * DOUBTFUL:.0f} % sure"),
         (str(len(outcome.changed)), f"{'would change' if outcome.one_by_one else 'changed'} by looking together"),
     ]
     right, known = outcome.right(outcome.labels)
@@ -200,7 +201,7 @@ def changes(outcome: Outcome) -> str:
     if outcome.one_by_one:
         lead += (
             f"<p>The answers are those of <code>{text(outcome.method)}</code>, one by one; "
-            "choose unem-plus under “How” for the others.</p>"
+            "choose automatic under “How” for the others.</p>"
         )
     right, known = outcome.right(together)
     if known:
