@@ -19,7 +19,6 @@ __all__ = ["CONCENTRATIONS", "Evidence", "balanced", "collapsed", "weigh_evidenc
 CONCENTRATIONS = (0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
 """From "one or two classes" to "all classes alike", the last."""
 ROUNDS = 30
-EVEN_VARIANCE = 0.1  # of what a class gains in every query by the error of its mean, in nats
 DAMPING = 0.7
 PART = 1 << 24  # numbers of all concentrations at once; more queries are handled in parts
 
@@ -88,45 +87,48 @@ def assignments_given(
     return r
 
 
-def balanced(log_likelihood: Float[Tensor, "task query class"]) -> Float[Tensor, "task query class"]:
-    """Assignments where all classes are alike: ``softmax(ℓ − η)`` with ``η_k = τ² (σ_k − Q/K)``.
+def balanced(log_likelihood: Float[Tensor, "task query class"], variance: float) -> Float[Tensor, "task query class"]:
+    """Assignments where all classes are alike: ``softmax(ℓ − η)`` with ``η_k = variance · (σ_k − Q/K)``.
 
-    The error of a class's mean speaks for it, or against it, in every query alike; that is what η takes away.
+    The error of a class's mean speaks for it, or against it, in every query alike, by some nats of this variance; that
+    is what η takes away.
     """
     share = log_likelihood.shape[1] / log_likelihood.shape[2]
     eta = torch.zeros_like(log_likelihood[:, :1])
     for _ in range(ROUNDS):
         r = (log_likelihood - eta).softmax(-1)
-        slope = (r * (1 - r)).sum(1, keepdim=True) + 1 / EVEN_VARIANCE
-        eta = eta + DAMPING * (r.sum(1, keepdim=True) - share - eta / EVEN_VARIANCE) / slope
+        slope = (r * (1 - r)).sum(1, keepdim=True) + 1 / variance
+        eta = eta + DAMPING * (r.sum(1, keepdim=True) - share - eta / variance) / slope
     return (log_likelihood - eta).softmax(-1)
 
 
 def weigh_evidence(
     log_likelihood: Float[Tensor, "task query class"],
-    bonus: Float[Tensor, " task"],
+    offsets: Float[Tensor, "task belief"],
+    sharpness: Float[Tensor, " task"],
+    even_variance: float,
     concentrations: Sequence[float] = CONCENTRATIONS,
-) -> tuple[Float[Tensor, "task query class"], Float[Tensor, "task concentration"]]:
-    """The answers of all concentrations, averaged by their evidence, and the weights.
+) -> tuple[Float[Tensor, "task query class"], Float[Tensor, "task belief"]]:
+    """The answers of all beliefs, averaged with weights ``softmax(sharpness · F + offsets)``, and the weights.
 
-    The last concentration stands for "all classes alike" and answers by :func:`balanced`; ``bonus`` is what speaks for
-    it beforehand, in nats: errors of the class means look like uneven proportions, the more so the more queries share
-    them.
+    The beliefs are the concentrations, of which the last stands for "all classes alike" and answers by
+    :func:`balanced`, and then each query by itself, which has the last one's evidence.
     """
     evidence = collapsed(log_likelihood, concentrations)
-    raised = torch.cat([evidence.bound[:, :-1], evidence.bound[:, -1:] + bonus.unsqueeze(1)], 1)
-    weights = raised.softmax(1)
-    even = weights[:, -1].view(-1, 1, 1) * balanced(log_likelihood)
-    rest = weights[:, :-1]
+    bound = torch.cat([evidence.bound, evidence.bound[:, -1:]], 1)
+    weights = (sharpness.unsqueeze(1) * (bound - bound.amax(1, keepdim=True)) + offsets).softmax(1)
+    even, single = (weights[:, i].view(-1, 1, 1) for i in (-2, -1))
+    out = even * balanced(log_likelihood, even_variance) + single * log_likelihood.softmax(-1)
+    rest = weights[:, :-2]
     if evidence.assignments is not None:
-        return even + torch.einsum("ta,taqk->tqk", rest, evidence.assignments[:, :-1]), weights
+        return out + torch.einsum("ta,taqk->tqk", rest, evidence.assignments[:, :-1]), weights
     prior = log_likelihood.new_tensor(concentrations[:-1]).view(-1, 1, 1)
     counts = evidence.counts[:, :-1].unsqueeze(2)
     size = max(1, PART // counts.numel())
     for begin in range(0, log_likelihood.shape[1], size):
         part = slice(begin, begin + size)
-        even[:, part] += torch.einsum("ta,taqk->tqk", rest, assignments_given(log_likelihood[:, part], counts, prior))
-    return even, weights
+        out[:, part] += torch.einsum("ta,taqk->tqk", rest, assignments_given(log_likelihood[:, part], counts, prior))
+    return out, weights
 
 
 def _log_others(counts: Tensor, r: Tensor, prior: Tensor) -> Tensor:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -19,6 +19,7 @@ from unem.core.task import Prediction, Task, predicted
 from unem.core.whitening import Whitening, class_means, fit_whitening
 from unem.errors import InputError
 from unem.methods._common import Settings, one_hot
+from unem.methods._evidence_numbers import CHOSEN, LEARNED, EvidenceNumbers
 from unem.methods._registry import register_method
 
 __all__ = ["Evidence", "EvidenceJoint", "Likelihood", "WhitenedMean", "ZeroShotEvidence"]
@@ -35,11 +36,7 @@ TEXT_WEIGHTS = (2.0, 5.0, 10.0, 20.0, 40.0, 70.0, 100.0)
 TEXT_PRIOR = (40.0, 0.7)
 FEWEST = 3  # shots of some class from which on samples can be held out
 UNKNOWN_SCALE, UNKNOWN_OVERLAP, UNKNOWN_TEXT = 10.0, 8.0, 70.0  # where none can
-EVEN_BONUS = 0.025  # nats for "all classes alike", for each query and unit of overlap
-TRUST = 2.0  # how much less a mean of few samples is believed, in units of overlap
-PIVOT = 0.2  # of the distance between classes: where a mean of few samples speaks neither for nor against
-MOVED = 0.5  # weight of the likelihood with moved means
-DOUBT = 0.1  # of the independent answer in the joint one: the joint one is sure of itself
+NUMBERS: Mapping[str, EvidenceNumbers] = {"learned": LEARNED, "chosen": CHOSEN}
 ZERO_SHOT_SCALE = 100.0  # of cosines: CLIP's own
 QUERY_BYTES = 1 << 28  # of whitened queries at once
 
@@ -70,6 +67,7 @@ class Likelihood:
     text_weight: Float[Tensor, "task 1 1"] | None
     calibrated: Bool[Tensor, " task"]
     """Whether samples could be held out."""
+    numbers: EvidenceNumbers = LEARNED
 
     @property
     def overlap(self) -> Float[Tensor, "task 1 1"]:
@@ -81,6 +79,20 @@ class Likelihood:
         """Of the class means, in units of a sample's."""
         return self.counts.clamp_min(1).reciprocal().unsqueeze(1)
 
+    def beliefs(self, queries: int) -> tuple[Float[Tensor, "task belief"], Float[Tensor, " task"]]:
+        """What speaks for each belief beforehand, and how sharply the evidence does."""
+        overlap, numbers = self.overlap.flatten(), self.numbers
+        per_query = overlap.new_tensor(numbers.belief_per_query)
+        offsets = overlap.new_tensor(numbers.belief) + queries * overlap.unsqueeze(1) * per_query
+        level, by_queries, by_overlap = numbers.sharpness
+        return offsets, (level + by_queries * math.log(queries / 75) + by_overlap * (overlap / 4).log()).exp()
+
+    @property
+    def doubt(self) -> Float[Tensor, "task 1 1"]:
+        """Share of the independent answer in the joint one, which is sure of itself."""
+        level, by_overlap = self.numbers.doubt
+        return (level + by_overlap * (self.overlap / 4).log()).sigmoid()
+
     def of_support(self, query: Tensor) -> Float[Tensor, "task query class"]:
         """By the means of the support alone."""
         means = self.sums / self.counts.clamp_min(1e-9).unsqueeze(-1)
@@ -88,9 +100,9 @@ class Likelihood:
 
     def at(self, distance: Tensor, variance: Tensor) -> Float[Tensor, "task query class"]:
         """By squared distances to means of some variance."""
-        kappa = TRUST * self.overlap
+        kappa = self.numbers.trust * self.overlap
         trusted = self.scale * (1 + kappa * self.variances.mean(-1, keepdim=True)) / (1 + kappa * variance)
-        return -0.5 * trusted * (distance - self.spread * (1 + variance) - PIVOT * self.apart)
+        return -0.5 * trusted * (distance - self.spread * (1 + variance) - self.numbers.pivot * self.apart)
 
     def moved(
         self, query: Tensor, assignments: Tensor, sums: Tensor, assigned: Tensor, squares: Tensor
@@ -110,7 +122,7 @@ class Likelihood:
         return self.at(distance, variance)
 
 
-def fit_likelihood(task: Task, text: Tensor | None = None) -> Likelihood:
+def fit_likelihood(task: Task, text: Tensor | None = None, numbers: EvidenceNumbers = LEARNED) -> Likelihood:
     """Whitening, scale and spread of each task, from its support alone; with texts of the classes, their weight too."""
     member = one_hot(task)
     counts = member.sum(1)
@@ -128,9 +140,12 @@ def fit_likelihood(task: Task, text: Tensor | None = None) -> Likelihood:
         )
         weight = None if weight is None or found[3] is None else torch.where(calibrated, found[3], weight)
     sums = member.mT @ whitening(task.support)
-    scale, spread, apart = (v.view(-1, 1, 1) for v in (scale, spread, apart))
+    overlap, shots = 2 * spread / apart, counts.mean(1).clamp_min(1)
+    level, by_overlap, by_shots, unknown = numbers.scale
+    change = level + by_overlap * (overlap / 4).log() + by_shots * (shots / 4).log() + unknown * ~calibrated
+    scale, spread, apart = (v.view(-1, 1, 1) for v in (scale * change.exp(), spread, apart))
     weight = None if weight is None else weight.view(-1, 1, 1)
-    return Likelihood(whitening, sums, counts, scale, spread, apart, weight, calibrated)
+    return Likelihood(whitening, sums, counts, scale, spread, apart, weight, calibrated, numbers)
 
 
 def _cosines(rows: Tensor, text: Tensor | None) -> Tensor | None:
@@ -264,29 +279,35 @@ class Evidence(_OnWhitened):
 
     Args:
         moves: how often the means move; 0 leaves them where the support has them.
+        numbers: how much scales, means and beliefs are trusted: ``"learned"`` on many feature sets, or ``"chosen"`` by
+            hand before that.
     """
 
     moves: int = 1
+    numbers: Literal["learned", "chosen"] = "learned"
     uses_text: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_count(0, moves=self.moves)
+        if self.numbers not in NUMBERS:
+            raise InputError(f"numbers: expected 'learned' or 'chosen', got {self.numbers!r}")
 
     def _probabilities(self, task: Task) -> Tensor:
         text = task.text if self.uses_text else None
-        likelihood = fit_likelihood(task, text)
+        likelihood = fit_likelihood(task, text, NUMBERS[self.numbers])
         single, side = _of_support(likelihood, task), _cosines(task.query, text)
         if side is not None and likelihood.text_weight is not None:
             side = likelihood.text_weight * side
             single = single + side
-        bonus = EVEN_BONUS * task.num_queries * likelihood.overlap.flatten()
-        u, _ = weigh_evidence(single, bonus)
+        numbers, beliefs = likelihood.numbers, likelihood.beliefs(task.num_queries)
+        log_likelihood, (u, _) = single, weigh_evidence(single, *beliefs, numbers.even_variance)
+        share = torch.where(likelihood.calibrated, *numbers.moved).to(single).view(-1, 1, 1)
         for _ in range(self.moves):
-            moved = _of_moved(likelihood, task, u)
+            moved = _of_moved(likelihood, task, numbers.query_weight * u)
             moved = moved if side is None else moved + side
-            again, _ = weigh_evidence(MOVED * moved + (1 - MOVED) * single, bonus)
-            u = torch.where(likelihood.calibrated.view(-1, 1, 1), again, u)
-        return (1 - DOUBT) * u + DOUBT * single.softmax(-1)
+            log_likelihood = share * moved + (1 - share) * log_likelihood
+            u, _ = weigh_evidence(log_likelihood, *beliefs, numbers.even_variance)
+        return (1 - likelihood.doubt) * u + likelihood.doubt * single.softmax(-1)
 
 
 @register_method("evidence-joint", reference=_REFERENCE, inputs="image+text")
@@ -310,8 +331,9 @@ class ZeroShotEvidence(Settings):
         if cosines is None:
             raise InputError("text: zero-shot-evidence needs texts of the classes, the task has none")
         with torch.no_grad():
-            bonus = cosines.new_full((len(task),), EVEN_BONUS * task.num_queries)
-            return predicted(task, weigh_evidence(self.scale * cosines, bonus)[0])
+            beliefs = cosines.new_tensor(CHOSEN.belief) + task.num_queries * cosines.new_tensor(CHOSEN.belief_per_query)
+            beliefs, sharpness = beliefs.expand(len(task), -1), cosines.new_ones(len(task))
+            return predicted(task, weigh_evidence(self.scale * cosines, beliefs, sharpness, CHOSEN.even_variance)[0])
 
 
 # -- very many queries -------------------------------------------------------------------------------------------------
