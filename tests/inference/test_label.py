@@ -23,8 +23,10 @@ def test_auto_says_what_it_took_and_how_many_held_out_labels_are_found_again():
     answer = label_features(*some())
     assert (answer.method, answer.schedule, answer.choice.schedule) == ("evidence", None, None)
     found = answer.held_out
-    assert found.samples == 40
-    assert f"of 40 labelled images that were held out, {found.jointly} are found again jointly" in str(answer.reason)
+    assert found.samples % 10 == 0  # ten of each class that is found among the queries
+    assert f"of {found.samples} labelled images that were held out, {found.jointly} are found again jointly" in str(
+        answer.reason
+    )
     assert f"and {found.independently} independently" in str(answer.reason)
     assert "%" not in str(answer.reason)
 

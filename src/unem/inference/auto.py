@@ -32,6 +32,8 @@ AUTOMATIC: Mapping[tuple[Inputs, bool], str] = {
     ("image+text", False): "zero-shot-evidence",
 }
 """The method that is taken where none is given, by what the samples are and whether some are labelled."""
+EVIDENCE = ("evidence", "evidence-joint", "zero-shot-evidence")
+"""Those whose reason is the evidence of the task."""
 INDEPENDENT = "whitened-mean"
 """The method that joint answers are compared with: each sample by itself, by the nearest class mean."""
 PUBLISHED_SCATTER = 45.0
@@ -137,7 +139,7 @@ def choose(
         preset = reason.numbers["preset"]
     elif method == "auto":
         numbers = {"classes": task.num_classes} | ({"labelled": _labelled(task)} if support else {})
-        reason = Reason("evidence", numbers)
+        reason = Reason("evidence" if name in EVIDENCE else "automatic", numbers)
     return Choice(create_method(name, **settings), preset, reason, notes=notes)
 
 

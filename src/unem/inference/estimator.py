@@ -163,7 +163,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self._inputs: Inputs = info.inputs
         self._text, self._on = self.text, self.device
         fixed = {"method": self.method, "schedule": self.schedule, "options": self.options}
-        self._choice: Choice = choose(self._task(self._support), **fixed)
+        self._choice: Choice = choose(self._task(self._support), inputs=kind, **fixed)
 
     def _probabilities(self, queries: Any) -> Any:
         prediction = self._choice.method.predict(self._task(queries))

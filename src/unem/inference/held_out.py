@@ -21,8 +21,9 @@ LARGEST = 20_000  # queries × classes, and classes × labelled samples; beyond,
 class HeldOut:
     """How many of the labelled samples whose labels were held out are found again.
 
-    Every class counts, also those that are not among the queries: classified jointly, their few samples are hard to
-    find there. So ``jointly`` may be the smaller number where the joint answer is the better one.
+    Classes count that independent classification finds among the queries; samples of an absent class would be hard to
+    find jointly, and rightly so. Some absent classes are found by mistake, so that ``jointly`` may be the smaller
+    number where the joint answer is the better one.
 
     Attributes:
         samples: that were held out.
@@ -38,8 +39,8 @@ class HeldOut:
 def held_out(task: Task, jointly: Method, independently: Method) -> HeldOut | None:
     """Both methods on labelled samples that join the queries, a fifth of each class at a time.
 
-    Samples of every class that has two are held out, each once. None where there is none, and for tasks so large that
-    it would take long.
+    Samples of every class that has two, and that independent classification finds among the queries, are held out, each
+    once. None where there is none, and for tasks so large that it would take long.
 
     Args:
         task: one task.
@@ -60,7 +61,8 @@ def held_out(task: Task, jointly: Method, independently: Method) -> HeldOut | No
     if task.num_classes * max(task.num_queries, len(labels)) > LARGEST:
         return None
     counts = torch.bincount(labels, minlength=task.num_classes)
-    several = counts[labels] > 1
+    present = torch.bincount(independently.predict(task).labels.flatten(), minlength=task.num_classes) > 0
+    several = (counts[labels] > 1) & present[labels]
     if not bool(several.any()):
         return None
     folds = _rank(labels) % min(FOLDS, int(counts.max()))

@@ -148,7 +148,8 @@ def label_features(
     make = partial(task_from, support, labels, query, class_names=class_names, text=text, device=device)
     task = make(inputs=inputs)
     fixed: dict[str, Any] = {"method": method, "schedule": schedule, "effective_classes": effective_classes}
-    choice = choose(task, **fixed, options=options, support=labelled)
+    known: Inputs = "features" if text is None else "image+text"
+    choice = choose(task, **fixed, options=options, inputs=known, support=labelled)
     prediction = predict_in_blocks(choice.method, task, notes)
     if calibration is not None:
         _check_calibration(choice, calibration)

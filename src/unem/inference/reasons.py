@@ -83,6 +83,7 @@ def _some(count: float, what: str) -> str:
 CODES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "given": lambda n: "it was given",
     "evidence": _evidence,
+    "automatic": lambda n: "it is the method for samples of this kind",
     "shipped": lambda n: "it comes with the library, and estimates how many classes are present",
     "nearest-published": _nearest,
     "not-larger-published": _not_larger,

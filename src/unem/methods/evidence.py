@@ -264,7 +264,7 @@ class WhitenedMean(_OnWhitened):
     """
 
     def _probabilities(self, task: Task) -> Tensor:
-        return _of_support(fit_likelihood(task), task).softmax(-1)
+        return _of_support(fit_likelihood(task, numbers=CHOSEN), task).softmax(-1)
 
 
 @register_method("evidence", reference=_REFERENCE)
