@@ -292,14 +292,17 @@ def _print_summary(labelling: Labelling, outputs: OutputOptions) -> None:
     below = outputs.doubtful_below
     screen.print(_class_table(labelling, below))
     empty = sum(not count for name, count in labelling.counts().items() if name in labelling.class_names)
-    without = f"; {empty} classes without an image" if empty else ""
+    without = f"; {empty} {'class' if empty == 1 else 'classes'} without an image" if empty else ""
     answer, took = labelling.answer, sum(labelling.seconds.values())
     doubtful = f"{labelling.doubtful(below)} doubtful (below {100 * below:.0f} %)"
-    say(f"{len(labelling)} images, {doubtful}{without}, in {took:.1f} s", screen)
+    say(
+        f"{len(labelling)} {'image' if len(labelling) == 1 else 'images'}, {doubtful}{without}, in {took:.1f} s", screen
+    )
     changed = int((answer.labels != answer.independent).sum())
     how = f"nearest mean ({INDEPENDENT})" if labelling.support is not None else "nearest text"
     say(f"{answer.method}: {answer.reason}", screen)
-    say(f"{changed} labels differ from the {how}'s, which looks at each image alone", screen)
+    differ = "label differs" if changed == 1 else "labels differ"
+    say(f"{changed} {differ} from the {how}'s, which looks at each image alone", screen)
     if outputs.output != "-":
         say(f"table: {outputs.output}", screen)
     for what, where in (("contact sheet", outputs.contact_sheet), ("copies", outputs.copy_to)):
