@@ -36,6 +36,7 @@ TEXT_WEIGHTS = (2.0, 5.0, 10.0, 20.0, 40.0, 70.0, 100.0)
 TEXT_PRIOR = (40.0, 0.7)
 FEWEST = 3  # shots of some class from which on samples can be held out
 UNKNOWN_SCALE, UNKNOWN_OVERLAP, UNKNOWN_TEXT = 10.0, 8.0, 70.0  # where none can
+LEAST_OVERLAP = 0.1  # where held-out samples coincide with their means
 NUMBERS: Mapping[str, EvidenceNumbers] = {"learned": LEARNED, "chosen": CHOSEN}
 ZERO_SHOT_SCALE = 100.0  # of cosines: CLIP's own
 QUERY_BYTES = 1 << 28  # of whitened queries at once
@@ -72,7 +73,7 @@ class Likelihood:
     @property
     def overlap(self) -> Float[Tensor, "task 1 1"]:
         """2ρ/Δ²: about 1 where classes are clearly apart, 4 to 8 where they overlap."""
-        return 2 * self.spread / self.apart
+        return _overlap(self.spread, self.apart)
 
     @property
     def variances(self) -> Float[Tensor, "task 1 class"]:
@@ -140,12 +141,16 @@ def fit_likelihood(task: Task, text: Tensor | None = None, numbers: EvidenceNumb
         )
         weight = None if weight is None or found[3] is None else torch.where(calibrated, found[3], weight)
     sums = member.mT @ whitening(task.support)
-    overlap, shots = 2 * spread / apart, counts.mean(1).clamp_min(1)
+    overlap, shots = _overlap(spread, apart), counts.mean(1).clamp_min(1)
     level, by_overlap, by_shots, unknown = numbers.scale
     change = level + by_overlap * (overlap / 4).log() + by_shots * (shots / 4).log() + unknown * ~calibrated
     scale, spread, apart = (v.view(-1, 1, 1) for v in (scale * change.exp(), spread, apart))
     weight = None if weight is None else weight.view(-1, 1, 1)
     return Likelihood(whitening, sums, counts, scale, spread, apart, weight, calibrated, numbers)
+
+
+def _overlap(spread: Tensor, apart: Tensor) -> Tensor:
+    return (2 * spread / apart).clamp_min(LEAST_OVERLAP)
 
 
 def _cosines(rows: Tensor, text: Tensor | None) -> Tensor | None:
@@ -207,7 +212,7 @@ class _HeldOut:
             best = table.flatten(-2).argmin(-1)
             scale, text = scales[best % len(SCALES)], distances.new_tensor(TEXT_WEIGHTS)[best // len(SCALES)]
         # Means of the held-out folds have fewer samples than the final ones, and so were believed less.
-        overlap, held = 2 * spread / apart, self.mask.unsqueeze(-1) * self.variances
+        overlap, held = _overlap(spread, apart), self.mask.unsqueeze(-1) * self.variances
         then = held.sum((1, 2)) / (self.mask.sum(1) * counts.shape[1]).clamp_min(1)
         now = counts.clamp_min(1).reciprocal().mean(1)
         return scale * (1 + overlap * then) / (1 + overlap * now), spread, apart, text
@@ -216,8 +221,7 @@ class _HeldOut:
 def _held_out(support: Tensor, member: Tensor) -> _HeldOut:
     """A fifth of each class at a time; the folds are a batch."""
     tasks, samples, _ = member.shape
-    counts = member.sum(1)
-    rank = ((member.cumsum(1) - 1) * member).sum(-1)
+    counts, rank = member.sum(1), _rank(support, member)
     can = (member.sum(-1) > 0) & ((member @ counts.unsqueeze(-1)).squeeze(-1) >= 2)
     folds = int(min(FOLDS, counts.max().item()))
     held = torch.stack([(rank % folds == fold) & can for fold in range(folds)])
@@ -229,6 +233,14 @@ def _held_out(support: Tensor, member: Tensor) -> _HeldOut:
     inverse = rest.sum(1).clamp_min(1).reciprocal().unflatten(0, (folds, tasks)).unsqueeze(2)
     mask = held.unsqueeze(-1).to(distances)
     return _HeldOut((distances * mask).sum(1), (mask * inverse).sum(0), held.any(0))
+
+
+def _rank(support: Tensor, member: Tensor) -> Float[Tensor, "task sample"]:
+    """The place of each sample in its class, by the features: the order in which samples are given does not matter."""
+    places = torch.arange(support.shape[-1], dtype=support.dtype, device=support.device)
+    key = support @ (1.7 * places).cos()
+    before = key.unsqueeze(-1) > key.unsqueeze(-2)
+    return ((member @ member.mT) * before).sum(-1)
 
 
 # -- methods -----------------------------------------------------------------------------------------------------------
