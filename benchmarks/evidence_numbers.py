@@ -35,7 +35,7 @@ from torch import Tensor
 
 import unem
 from unem.core.proportions import CONCENTRATIONS, DAMPING, ROUNDS
-from unem.methods.evidence import NUMBERS, EvidenceNumbers, fit_likelihood
+from unem.methods.evidence import NUMBERS, UNKNOWN_DOUBT, EvidenceNumbers, fit_likelihood
 
 CHOSEN = NUMBERS["chosen"]
 # What is off in the chosen numbers has no gradient: a little of it is allowed at the start.
@@ -316,6 +316,7 @@ def answers(p: Parameters, t: Tasks, rounds: int = ROUNDS, tracked: int = 0) -> 
     u = weigh_evidence(p, t, share * by_means(p, t, u) + (1 - share) * single, rounds, tracked)
     about = torch.stack([torch.ones_like(t.overlap), (t.overlap / 4).log()])
     doubt = column((p["doubt"] @ about).sigmoid())
+    doubt = torch.where(column(t.calibrated), doubt, doubt.clamp_min(UNKNOWN_DOUBT))
     return (1 - doubt) * u + doubt * single.softmax(-1)
 
 

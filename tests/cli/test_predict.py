@@ -112,10 +112,26 @@ def test_the_summary_says_what_was_held_out_and_what_is_empty(photos, monkeypatc
     done = CliRunner().invoke(application, args)
     words = " ".join(done.output.split())
     assert "leaves a class empty that would get images if each were classified by itself: rust" in words
-    assert "--decision balanced would change 0 labels" in words
+    assert "--decision" not in words  # it would change nothing here
+    monkeypatch.setattr("unem.inference.label.Answer.changed", property(lambda answer: 2))
+    done = CliRunner().invoke(application, args)
+    assert "--decision balanced would change 2 labels" in " ".join(done.output.split())
+    monkeypatch.undo()
+    monkeypatch.chdir(photos)
+    monkeypatch.setattr("unem.vision.backbones.create", lambda *_, **__: Tones())
     done = CliRunner().invoke(application, [*args, "--decision", "balanced"])
     assert "balanced decision: 0 labels are not the most probable class" in " ".join(done.output.split())
     assert json.loads((photos / "x.json").read_text())["decision"] == "balanced"
+
+
+def test_numbers_and_names_that_cannot_be_are_refused_before_any_image_is_read(photos):
+    folders = ["predict", "--support", str(photos / "few"), "--query", str(photos / "many")]
+    done = CliRunner().invoke(application, [*folders, "--doubtful-below", "80"])
+    assert done.exit_code == 2
+    assert "--doubtful-below: expected a probability from 0 to 1, got 80" in " ".join(done.output.split())
+    done = CliRunner().invoke(application, [*folders, "--method", "evidense"])
+    assert done.exit_code == 2
+    assert "perhaps evidence" in " ".join(done.output.split())
 
 
 def test_doubtful_is_one_number_for_all_faces():

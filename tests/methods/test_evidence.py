@@ -106,3 +106,12 @@ def test_self_training_is_scikit_learns():
         labels = torch.cat([task.support_labels[i], torch.full((60,), -1)]).numpy()
         model = SelfTrainingClassifier(LogisticRegression(max_iter=300), threshold=0.75).fit(rows, labels)
         torch.testing.assert_close(ours[i], torch.as_tensor(model.predict_proba(rows[40:])), rtol=0, atol=1e-9)
+
+
+def test_where_nothing_can_be_held_out_no_answer_is_sure():
+    task, _ = blobs(tasks=4, shots=1, spread=0.3, present=2)
+    assert unem.create_method("evidence").predict(task).probabilities.amax() < 1
+    assert fit_likelihood(task).doubt.min() >= evidence.UNKNOWN_DOUBT - 1e-6
+    assert fit_likelihood(blobs()[0]).doubt.max() < evidence.UNKNOWN_DOUBT
+    choice = unem.choose(task[0:1])
+    assert "not calibrated" in choice.notes[0]

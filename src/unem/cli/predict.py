@@ -101,6 +101,8 @@ class OutputOptions(OptionGroup):
     def check(self) -> None:
         from unem.inference import writer_for
 
+        if not 0 <= self.doubtful_below <= 1:
+            raise InputError(f"--doubtful-below: expected a probability from 0 to 1, got {self.doubtful_below:g}")
         if self.output != "-":
             writer_for(self.output)
             check_writable(self.output)
@@ -234,7 +236,10 @@ def _label(
     arguments: dict[str, Any], backbone: BackboneOptions, method: MethodOptions, cache: CacheOptions, quiet: bool
 ) -> Labelling:
     from unem.inference import label_images
+    from unem.methods import method_info
 
+    if method.method != "auto":
+        method_info(method.method)  # refuses a misspelt name before images are read
     model = backbone.load()
     with _image_bars(quiet) as progress:
         return label_images(
@@ -329,7 +334,7 @@ def _print_notes(labelling: Labelling) -> None:
     for text in labelling.notes:
         note(text)
     answer = labelling.answer
-    if answer.decision == "accuracy" and len(answer.emptied):
+    if answer.decision == "accuracy" and len(answer.emptied) and answer.changed:
         labels = "1 label" if answer.changed == 1 else f"{answer.changed} labels"
         say(f"  --decision balanced would change {labels}", err)
     if labelling.repeated:

@@ -210,7 +210,7 @@ def _decision_notes(answer: Answer, class_names: Sequence[str]) -> list[str]:
     if names:
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
         what = "a class" if len(names) == 1 else f"{len(names)} classes"
-        hint = "" if balanced else "; a balanced decision finds rare classes"
+        hint = "" if balanced or not answer.changed else "; a balanced decision finds rare classes"
         notes.append(
             f"joint classification leaves {what} empty that would get images if each were classified by itself: "
             f"{', '.join(names[:NAMED])}{more}{hint}"

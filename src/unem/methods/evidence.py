@@ -36,6 +36,7 @@ TEXT_WEIGHTS = (2.0, 5.0, 10.0, 20.0, 40.0, 70.0, 100.0)
 TEXT_PRIOR = (40.0, 0.7)
 FEWEST = 3  # shots of some class from which on samples can be held out
 UNKNOWN_SCALE, UNKNOWN_OVERLAP, UNKNOWN_TEXT = 10.0, 8.0, 70.0  # where none can
+UNKNOWN_DOUBT = 0.3  # then no answer is sure, however many queries agree
 LEAST_OVERLAP = 0.1  # where held-out samples coincide with their means
 NUMBERS: Mapping[str, EvidenceNumbers] = {"learned": LEARNED, "chosen": CHOSEN}
 ZERO_SHOT_SCALE = 100.0  # of cosines: CLIP's own
@@ -90,9 +91,10 @@ class Likelihood:
 
     @property
     def doubt(self) -> Float[Tensor, "task 1 1"]:
-        """Share of the independent answer in the joint one, which is sure of itself."""
+        """Share of the independent answer in the joint one, which is sure of itself; more where not calibrated."""
         level, by_overlap = self.numbers.doubt
-        return (level + by_overlap * (self.overlap / 4).log()).sigmoid()
+        doubt = (level + by_overlap * (self.overlap / 4).log()).sigmoid()
+        return torch.where(self.calibrated.view(-1, 1, 1), doubt, doubt.clamp_min(UNKNOWN_DOUBT))
 
     def of_support(self, query: Tensor) -> Float[Tensor, "task query class"]:
         """By the means of the support alone."""
@@ -282,12 +284,14 @@ class WhitenedMean(_OnWhitened):
 @register_method("evidence", reference=_REFERENCE)
 @dataclass(frozen=True)
 class Evidence(_OnWhitened):
-    r"""Joint classification whose class proportions are judged by the evidence of the task itself; nothing is learned.
+    r"""Joint classification whose class proportions are judged by the evidence of the task itself.
+
+    Nothing is trained on the user's data.
 
     On likelihoods in whitened directions, calibrated on held-out support samples, each query is judged by the counts of
     the others under a symmetric Dirichlet(a₀) prior on the proportions. Beliefs from "one or two classes" to "all
-    classes alike" are averaged by their evidence, so that with all classes present it is the independent answer. Then
-    the class means move once towards the queries, each believed as much as there are samples behind it.
+    classes alike" are averaged by their evidence, so that with all classes present it stays close to the independent
+    answer. Then the class means move once towards the queries, each believed as much as there are samples behind it.
 
     Args:
         moves: how often the means move; 0 leaves them where the support has them.
