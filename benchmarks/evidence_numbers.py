@@ -317,7 +317,8 @@ def answers(p: Parameters, t: Tasks, rounds: int = ROUNDS, tracked: int = 0) -> 
     about = torch.stack([torch.ones_like(t.overlap), (t.overlap / 4).log()])
     doubt = column((p["doubt"] @ about).sigmoid())
     doubt = torch.where(column(t.calibrated), doubt, doubt.clamp_min(UNKNOWN_DOUBT))
-    return (1 - doubt) * u + doubt * single.softmax(-1)
+    cautious = torch.where(column(t.calibrated), single, 0.5 * single).softmax(-1)
+    return (1 - doubt) * u + doubt * cautious
 
 
 @torch.no_grad()

@@ -96,6 +96,10 @@ class Likelihood:
         doubt = (level + by_overlap * (self.overlap / 4).log()).sigmoid()
         return torch.where(self.calibrated.view(-1, 1, 1), doubt, doubt.clamp_min(UNKNOWN_DOUBT))
 
+    def cautious(self, log_likelihood: Tensor) -> Float[Tensor, "task query class"]:
+        """The independent answer; at half the scale where nothing could be held out."""
+        return torch.where(self.calibrated.view(-1, 1, 1), 1.0, 0.5).to(log_likelihood).mul(log_likelihood).softmax(-1)
+
     def of_support(self, query: Tensor) -> Float[Tensor, "task query class"]:
         """By the means of the support alone."""
         means = self.sums / self.counts.clamp_min(1e-9).unsqueeze(-1)
@@ -323,7 +327,7 @@ class Evidence(_OnWhitened):
             moved = moved if side is None else moved + side
             log_likelihood = share * moved + (1 - share) * log_likelihood
             u, _ = weigh_evidence(log_likelihood, *beliefs, numbers.even_variance)
-        return (1 - likelihood.doubt) * u + likelihood.doubt * single.softmax(-1)
+        return (1 - likelihood.doubt) * u + likelihood.doubt * likelihood.cautious(single)
 
 
 @register_method("evidence-joint", reference=_REFERENCE, inputs="image+text")
