@@ -135,6 +135,18 @@ def test_lp_plus_plus_never_increases_its_loss(seed):
     assert (losses[-1] < losses[0]).all()
 
 
+def test_lp_plus_plus_with_more_samples_than_features():
+    """Many classes are worked through the features, not through a Gram matrix of all samples; same answers."""
+    torch.manual_seed(0)
+    rows = torch.nn.functional.normalize(torch.randn(60, 6, dtype=torch.float64), dim=-1)
+    labels, text = torch.arange(40) % 8, rows[:8].flip(0)
+    task = unem.Task(rows[:40], labels, rows[40:], text=text)
+    method = unem.create_method("lp++", iterations=20, text_weight=10)
+    wide = torch.nn.functional.pad(rows, (0, 30))  # more columns than rows, and the same cosines
+    gram_way = unem.Task(wide[:40], labels, wide[40:], text=torch.nn.functional.pad(text, (0, 30)))
+    torch.testing.assert_close(method.predict(task).probabilities, method.predict(gram_way).probabilities)
+
+
 # TransCLIP and StatA
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -32,7 +33,8 @@ class LPPlusPlus(ImageTextMethod):
         ``w_k ← w_k − (1/γ) ∂ℒ/∂w_k``,  ``γ = λ_max(FᵀF) / 2N``;
         ``α_k ← α_k − (1/γ_k) ∂ℒ/∂α_k``,  ``γ_k = Σ_i (f_i·t_k)² / 2N``.
 
-    w stays in the span of the support, so its coefficients are iterated on the Gram matrix. Start: the class means, and
+    w stays in the span of the support, so its coefficients c are iterated: on the Gram matrix, or, where there are many
+    more samples than features, by way of ``Fᵀc``. Start: the class means, and
     ``α_k = text_weight · mean_{i∈k} f_i·t_k``.
     """
 
@@ -51,21 +53,35 @@ class LPPlusPlus(ImageTextMethod):
     def fit(self, task: Task, text: Tensor) -> Probe:
         support, labels = real_support(task), one_hot(task)
         real, shots = labels.sum(-1, keepdim=True), labels.sum(1, keepdim=True)
-        gram, cosines = support @ support.mT, support @ text.mT
+        cosines, logits_of = support @ text.mT, _logits_of(support)
         # ½ bounds diag(p) − ppᵀ, so these majorise the summed loss in each block; no step size is left to tune.
-        visual_bound = torch.linalg.eigvalsh(gram)[:, -1].view(-1, 1, 1) / 2
+        visual_bound = torch.linalg.eigvalsh(_smaller_gram(support))[:, -1].view(-1, 1, 1) / 2
         visual_bound = torch.where(visual_bound > 0, visual_bound, 1.0)  # features that are all zero take any step
         text_bound = (cosines.square() * real).sum(1, keepdim=True) / 2
         visual, alpha = labels / shots, self.text_weight * (labels * cosines).sum(1, keepdim=True) / shots
-        seen = gram @ visual
+        seen = logits_of(visual)
         for _ in range(self.iterations):
             residual = _residual(seen + alpha * cosines, labels, real)
             visual = visual - residual / visual_bound
-            seen = gram @ visual
+            seen = logits_of(visual)
             residual = _residual(seen + alpha * cosines, labels, real)
             slope = (residual * cosines).sum(1, keepdim=True)
             alpha = alpha - slope / text_bound.clamp_min(torch.finfo(slope.dtype).tiny)
         return Probe(visual, alpha.squeeze(1))
+
+
+def _smaller_gram(support: Tensor) -> Tensor:
+    """FFᵀ or FᵀF, which have the same largest eigenvalue."""
+    return support @ support.mT if support.shape[1] <= support.shape[2] else support.mT @ support
+
+
+def _logits_of(support: Tensor) -> Callable[[Tensor], Tensor]:
+    """``c ↦ FFᵀc`` by the cheaper way: with 1000 classes of 16 shots FFᵀ alone would have 256 million entries."""
+    samples, features = support.shape[1:]
+    if samples > 2 * features:
+        return lambda coefficients: support @ (support.mT @ coefficients)
+    gram = support @ support.mT
+    return lambda coefficients: gram @ coefficients
 
 
 def _residual(logits: Tensor, labels: Tensor, real: Tensor) -> Float[Tensor, "task sample class"]:
