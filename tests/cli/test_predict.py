@@ -148,3 +148,50 @@ def test_without_pillow_there_is_a_hint(photos, monkeypatch):
     )
     assert done.exit_code == 2
     assert ".[images]" in done.output
+
+
+def test_nothing_but_an_earlier_result_is_overwritten(photos, monkeypatch):
+    monkeypatch.chdir(photos)
+    monkeypatch.setattr("unem.vision.backbones.create", lambda *_, **__: Tones())
+    base = ["predict", "--support", "few", "--query", "many", "--no-cache"]
+    outputs = (("-o", "x.csv"), ("-o", "x.json"), ("--contact-sheet", "x.html"))
+    for option, name in outputs:
+        (photos / name).write_text("path,label\nmine,mine\n")
+        done = CliRunner().invoke(application, [*base, option, name])
+        assert done.exit_code == 2, done.output
+        assert f"'{name}' is there, and not an earlier result" in " ".join(done.output.split())
+        assert (photos / name).read_text().endswith("mine\n")
+        for _ in range(2):  # the second time it is an earlier result
+            assert CliRunner().invoke(application, [*base, option, name, "--force"]).exit_code == 0
+            assert CliRunner().invoke(application, [*base, option, name]).exit_code == 0
+    for more, words in (
+        (["--corrections", "x.csv", "-o", "x.csv"], "is what --corrections reads"),
+        (["--copy-to", "many/sorted"], "lies in what --query reads"),
+        (["--copy-to", "x.csv"], "cannot write"),
+    ):
+        done = CliRunner().invoke(application, [*base, *more])
+        assert done.exit_code == 2, done.output
+        assert words in " ".join(done.output.split())
+
+
+def test_swapped_folders_are_noticed(photos, monkeypatch):
+    monkeypatch.chdir(photos)
+    monkeypatch.setattr("unem.vision.backbones.create", lambda *_, **__: Tones())
+    shutil.move(photos / "many", photos / "all" / "many")
+    done = CliRunner().invoke(application, ["predict", "--support", "all", "--query", "few", "--no-cache"])
+    assert done.exit_code == 2
+    words = " ".join(done.output.split())
+    assert "has one class only, 'many'" in words
+    assert "are support and query swapped?" in words
+
+
+def test_corrections_of_an_earlier_run(photos, monkeypatch):
+    monkeypatch.chdir(photos)
+    monkeypatch.setattr("unem.vision.backbones.create", lambda *_, **__: Tones())
+    (photos / "c.csv").write_text("path,label\nsky-0.png,rust\n")
+    args = ["predict", "--support", "few", "--query", "many", "--no-cache", "--corrections", "c.csv", "-o", "x.csv"]
+    done = CliRunner().invoke(application, args)
+    assert done.exit_code == 0, done.output
+    rows = {r["path"]: r for r in csv.DictReader((photos / "x.csv").open())}
+    assert (rows["sky-0.png"]["label"], rows["sky-0.png"]["by_hand"]) == ("rust", "true")
+    assert sum(r["by_hand"] == "true" for r in rows.values()) == 1

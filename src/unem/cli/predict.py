@@ -61,18 +61,28 @@ class ImageOptions(OptionGroup):
         ),
     ] = None
 
+    corrections: Annotated[
+        Path | None,
+        typer.Option(
+            help="CSV with path,label of queries that you have labelled by hand, as the contact sheet and the web page "
+            "write it; they count as labelled images.",
+            show_default=False,
+        ),
+    ] = None
+
     def check(self) -> None:
         if self.support is None and self.classes is None:
             raise InputError("--support, --classes: labelled images or names of the classes are needed, got neither")
 
     def read(self) -> dict[str, Any]:
         """Arguments of ``label_images``."""
-        from unem.inference import query_images, read_classes, support_images
+        from unem.inference import query_images, read_classes, read_corrections, support_images
 
         return {
             "support": None if self.support is None else support_images(self.support),
             "query": query_images(self.query),
             "classes": None if self.classes is None else read_classes(self.classes),
+            "corrections": None if self.corrections is None else read_corrections(self.corrections),
         }
 
 
@@ -90,28 +100,55 @@ class OutputOptions(OptionGroup):
     copy_to: Annotated[
         Path | None,
         typer.Option(
-            help="Copy images into folders of their classes; nothing is moved or overwritten.", show_default=False
+            help="Copy images into folders of their classes; replaces copies of an earlier run, and nothing else.",
+            show_default=False,
         ),
     ] = None
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite a table or a contact sheet that is not an earlier one.")
+    ] = False
     all_probabilities: Annotated[
         bool, typer.Option("--all-probabilities", help="A column for each class in the table.")
     ] = False
     doubtful_below: Annotated[float, typer.Option(help="A label less probable than this is doubtful.")] = DOUBTFUL
 
     def check(self) -> None:
-        from unem.inference import writer_for
+        from unem.inference import is_labels_file, writer_for
+        from unem.report.contact_sheet import is_contact_sheet
 
         if not 0 <= self.doubtful_below <= 1:
             raise InputError(f"--doubtful-below: expected a probability from 0 to 1, got {self.doubtful_below:g}")
         if self.output != "-":
             writer_for(self.output)
             check_writable(self.output)
+            self._check_ours("--output", Path(self.output), is_labels_file)
         if self.contact_sheet is not None:
             if self.contact_sheet.suffix.lower() not in (".html", ".htm"):
                 raise InputError(
                     f"--contact-sheet: expected a name that ends in .html, got {str(self.contact_sheet)!r}"
                 )
             check_writable(self.contact_sheet)
+            self._check_ours("--contact-sheet", self.contact_sheet, is_contact_sheet)
+        if self.copy_to is not None:
+            check_writable(self.copy_to / "copies")
+
+    def _check_ours(self, name: str, file: Path, is_ours: Callable[[Path], bool]) -> None:
+        if not self.force and file.exists() and file.stat().st_size and not is_ours(file):
+            raise InputError(f"{name}: {str(file)!r} is there, and not an earlier result; --force overwrites it")
+
+    def check_apart(self, images: ImageOptions) -> None:
+        """Nothing is written over what is read, and copies do not become images to label."""
+        for name in ("query", "support", "classes", "corrections"):
+            given = getattr(images, name)
+            for option, target in (("--output", self.output), ("--contact-sheet", self.contact_sheet)):
+                if given is not None and target not in (None, "-") and Path(target).resolve() == given.resolve():
+                    raise InputError(f"{option}: {str(target)!r} is what --{name} reads")
+            if (
+                given is not None
+                and self.copy_to is not None
+                and self.copy_to.resolve().is_relative_to(given.resolve())
+            ):
+                raise InputError(f"--copy-to: {str(self.copy_to)!r} lies in what --{name} reads")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,6 +257,7 @@ def predict_command(
     _check_pillow()
     for group in (outputs, images, answers):
         group.check()
+    outputs.check_apart(images)
     arguments = images.read() | answers.read()
     labelling = _label(arguments, backbone, method, cache, quiet)
     _write(labelling, outputs, quiet)

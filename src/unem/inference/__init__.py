@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from unem.inference.auto import INDEPENDENT, Choice, automatic_method, choose, rescaled
 from unem.inference.cached_features import FeatureCache, ImageFeatures, default_cache, image_features
+from unem.inference.corrections import NONE_OF_THESE, read_corrections
 from unem.inference.decision import Decision, check_decision, decided
 from unem.inference.export import Program, export_onnx, export_torch
 from unem.inference.held_out import HeldOut
@@ -19,7 +20,15 @@ from unem.inference.label import Answer, label_features
 from unem.inference.photographs import label_images, query_images, read_classes, repeated, support_images
 from unem.inference.pretrained import from_pretrained, push_to_hub, save_pretrained
 from unem.inference.reasons import Reason, sentence
-from unem.inference.result import DOUBTFUL, Labelling, csv_text, label_columns, readable, writer_for
+from unem.inference.result import (
+    DOUBTFUL,
+    Labelling,
+    csv_text,
+    is_labels_file,
+    label_columns,
+    readable,
+    writer_for,
+)
 from unem.inference.stream import Stream
 from unem.inference.tasks import task_from
 
@@ -29,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DOUBTFUL",
     "INDEPENDENT",
+    "NONE_OF_THESE",
     "Answer",
     "Choice",
     "Decision",
@@ -50,12 +60,14 @@ __all__ = [
     "export_torch",
     "from_pretrained",
     "image_features",
+    "is_labels_file",
     "label_columns",
     "label_features",
     "label_images",
     "push_to_hub",
     "query_images",
     "read_classes",
+    "read_corrections",
     "readable",
     "repeated",
     "rescaled",

@@ -16,6 +16,7 @@ from unem.errors import InputError
 from unem.evaluation import Calibration
 from unem.inference.auto import INDEPENDENT, Choice, choose, method_named, with_held_out
 from unem.inference.blocks import predict_in_blocks
+from unem.inference.corrections import Corrected
 from unem.inference.decision import Decision, check_decision, decided, emptied
 from unem.inference.held_out import HeldOut
 from unem.inference.none_of_these import relative_novelty
@@ -43,6 +44,7 @@ class Answer:
         notes: what the user should know.
         settings: what was asked for besides method and schedule.
         decision: ``"accuracy"`` or ``"balanced"``: how labels follow from probabilities.
+        by_hand: whether a person has said the class of an image; None where nobody has.
     """
 
     probabilities: Float[Tensor, "query class"]
@@ -52,6 +54,7 @@ class Answer:
     notes: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     decision: Decision = "accuracy"
+    by_hand: Bool[Tensor, " query"] | None = None
 
     @property
     def method(self) -> str:
@@ -75,14 +78,21 @@ class Answer:
 
     @cached_property
     def labels(self) -> Int[Tensor, " query"]:
-        """The class of each image: the most probable one, or by a balanced decision."""
-        return decided(self.probabilities, self.decision)
+        """The class of each image: the most probable one, or by a balanced decision; what a person has said stays."""
+        return self._decided(self.decision)
 
     @property
     def changed(self) -> int:
         """Images whose label would be another one by the other decision."""
-        other = decided(self.probabilities, "accuracy" if self.decision == "balanced" else "balanced")
+        other = self._decided("accuracy" if self.decision == "balanced" else "balanced")
         return int((other != self.labels).sum())
+
+    def _decided(self, decision: Decision) -> Int[Tensor, " query"]:
+        if self.by_hand is None:
+            return decided(self.probabilities, decision)
+        labels, rest = self.probabilities.argmax(-1), ~self.by_hand
+        labels[rest] = decided(self.probabilities[rest], decision)
+        return labels
 
     @property
     def emptied(self) -> Int[Tensor, " emptied_class"]:
@@ -111,6 +121,7 @@ def label_features(
     none_of_these: float | None = None,
     decision: Decision = "accuracy",
     calibration: Calibration | None = None,
+    corrections: Mapping[int, int] | None = None,
     options: Mapping[str, Any] | None = None,
     device: torch.device | str = "cpu",
 ) -> Answer:
@@ -130,6 +141,8 @@ def label_features(
         decision: ``"accuracy"``: the most probable class; ``"balanced"``: each class counts alike, so that rare ones
             are found (:func:`unem.inference.decided`). Probabilities are the same.
         calibration: of this method, for true probabilities and a threshold of "none of these" from validation tasks.
+        corrections: classes of some of the queries, by number, as a person has given them
+            (:data:`unem.inference.NONE_OF_THESE` for none). They count as labelled images, and keep what was given.
         options: more settings of the method.
 
     Example:
@@ -141,10 +154,43 @@ def label_features(
         ('evidence', torch.Size([12, 4]))
     """
     check_class_names(class_names)
+    _check_none_of_these(none_of_these, support is not None)
+    check_decision(decision)
+    given: dict[str, Any] = {"method": method, "schedule": schedule, "effective_classes": effective_classes}
+    given |= {"none_of_these": none_of_these, "decision": decision, "calibration": calibration, "options": options}
+    if not corrections:
+        return _label(support, labels, query, class_names, text=text, device=device, **given)
+    corrected = Corrected.of(corrections, len(query), len(class_names))
+    task = corrected.split(support, labels, query)
+    answer = _label(*task, class_names, text=text, device=device, **given)
+    return replace(
+        answer,
+        probabilities=corrected.probabilities(answer.probabilities),
+        independent=corrected.labels(answer.independent),
+        novelty=corrected.novelty(answer.novelty, answer.probabilities),
+        by_hand=corrected.by_hand,
+    )
+
+
+def _label(
+    support: Tensor | None,
+    labels: Any,
+    query: Tensor,
+    class_names: Sequence[str],
+    *,
+    text: Any,
+    device: torch.device | str,
+    method: str,
+    schedule: Any,
+    effective_classes: int | None,
+    none_of_these: float | None,
+    decision: Decision,
+    calibration: Calibration | None,
+    options: Mapping[str, Any] | None,
+) -> Answer:
+    """:func:`label_features` where nothing is given by hand."""
     labelled, notes = support is not None, list[str]()
     inputs = _inputs(method, (options or {}).get("schedule", schedule), labelled, text is not None)
-    _check_none_of_these(none_of_these, labelled)
-    check_decision(decision)
     make = partial(task_from, support, labels, query, class_names=class_names, text=text, device=device)
     task = make(inputs=inputs)
     fixed: dict[str, Any] = {"method": method, "schedule": schedule, "effective_classes": effective_classes}

@@ -14,6 +14,7 @@ import numpy as np
 
 from unem.errors import InputError
 from unem.inference.cached_features import ImageFeatures, image_features
+from unem.inference.corrections import numbered_corrections
 from unem.inference.label import label_features
 from unem.inference.result import Labelling
 from unem.vision.backbones import Backbone
@@ -36,6 +37,7 @@ def label_images(
     prompts: Sequence[str] | None = None,
     cache: str | os.PathLike[str] | None = None,
     progress: Callable[[str, Progress], None] | None = None,
+    corrections: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Labelling:
     """Label images from a few labelled ones, from the names of the classes, or from both.
@@ -50,6 +52,8 @@ def label_images(
         prompts: texts with ``{}`` for a name; several are averaged.
         cache: folder for features; nothing is kept when left out.
         progress: called with "support" or "query" and how far its features are.
+        corrections: labels of some images of the query by their paths, as a person has given them; "none of these" for
+            none. They count as labelled images (:func:`unem.inference.read_corrections` reads a table of them).
         options: those of :func:`unem.inference.label_features`: method, schedule, effective_classes, none_of_these,
             decision, calibration.
 
@@ -69,6 +73,7 @@ def label_images(
         ('x.png', 'sky')
     """
     start = time.monotonic()
+    _check_swapped(support, query)
     names, words, notes = _classes(support, classes, text, backbone)
     texts = None if words is None else text_features(backbone, words, list(prompts or DEFAULT_PROMPTS))
     if prompts and texts is None:
@@ -86,6 +91,7 @@ def label_images(
         many.features,
         names,
         text=texts,
+        corrections=_corrections(corrections, query, many, names),
         **options,
     )
     end = time.monotonic()
@@ -244,6 +250,31 @@ def _features(
         raise InputError(f"{name}: expected at least one image, the list is empty")
     named = None if progress is None else lambda p: progress(name, p)
     return image_features(images, backbone, cache=cache, progress=named)
+
+
+def _corrections(
+    given: Mapping[str, str] | None, query: ImageList | ImageFeatures, many: ImageFeatures, names: Sequence[str]
+) -> dict[int, int] | None:
+    """By number; those of images that could not be read are left out."""
+    if not given:
+        return None
+    listed = query.images if isinstance(query, ImageFeatures) else query
+    numbers = numbered_corrections(given, listed.paths, names)
+    rows = {path: i for i, path in enumerate(many.images.paths)}
+    return {rows[p]: k for i, k in numbers.items() if (p := listed.paths[i]) in rows}
+
+
+def _check_swapped(support: ImageList | ImageFeatures | None, query: ImageList | ImageFeatures) -> None:
+    """One class of examples, and folders among the images to label: that is most likely the wrong way round."""
+    few, many = (i.images if isinstance(i, ImageFeatures) else i for i in (support, query))
+    if few is None or many is None or few.num_classes != 1:
+        return
+    folders = sorted({path.split("/", 1)[0] for path in many.paths if "/" in path})
+    if len(folders) > 1:
+        raise InputError(
+            f"support: has one class only, {few.class_names[0]!r}, and the query has folders such as {folders[0]!r} "
+            f"and {folders[1]!r}: are support and query swapped?"
+        )
 
 
 def _classes(

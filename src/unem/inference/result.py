@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,24 +14,24 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from unem._extras import require
 from unem._io import to_json, write_aside
 from unem.errors import InputError
-from unem.inference.copies import copy_into, distinct, folder_names
+from unem.inference.copies import Copies, distinct, folder_names
+from unem.inference.corrections import NONE
 from unem.inference.label import Answer
 from unem.inference.reasons import sentence
 from unem.vision.extraction import Failure
 from unem.vision.images import ImageList
 
-__all__ = ["DOUBTFUL", "Labelling", "Row", "csv_text", "label_columns", "readable", "writer_for"]
+__all__ = ["DOUBTFUL", "Labelling", "Row", "csv_text", "is_labels_file", "label_columns", "readable", "writer_for"]
 
 FORMAT = "unem-labels/1"
 DOUBTFUL = 0.8
 """Below this probability an image counts as doubtful."""
-NONE = "none of these"
 DIGITS = 6
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """A spreadsheet computes what begins with one of these."""
@@ -45,6 +47,7 @@ def label_columns(
     novelty: Float[Tensor, " image"] | None = None,
     *,
     labels: Int[Tensor, " image"] | None = None,
+    by_hand: Bool[Tensor, " image"] | None = None,
     all_probabilities: bool = False,
 ) -> dict[str, list[Any]]:
     """The table of labels, column by column; every table that is shown or written is this one.
@@ -53,6 +56,7 @@ def label_columns(
         paths: what each row is called.
         novelty: adds ``none_of_these`` and ``novelty``.
         labels: where they are not the most probable classes; the margin of such a label is negative.
+        by_hand: adds ``by_hand``: whether a person has said the class.
         all_probabilities: adds a column for each class.
 
     Example:
@@ -70,7 +74,9 @@ def label_columns(
     }
     if novelty is not None:
         table["none_of_these"] = (novelty > 1).tolist()
-        table["novelty"] = [round(v, DIGITS) for v in novelty.tolist()]
+        table["novelty"] = [None if math.isnan(v) else round(v, DIGITS) for v in novelty.tolist()]
+    if by_hand is not None:
+        table["by_hand"] = by_hand.tolist()
     if all_probabilities:
         for k, name in enumerate(names):
             table[f"p({name})"] = [round(v, DIGITS) for v in probabilities[:, k].tolist()]
@@ -126,6 +132,7 @@ class Row:
         margin: the difference of their probabilities.
         none_of_these: whether it seems to be of no class; None unless asked for.
         novelty: how far it is from every class, 1 being the limit; None unless asked for.
+        by_hand: whether a person has said the class; None where nobody has said any.
     """
 
     path: str
@@ -135,6 +142,7 @@ class Row:
     margin: float
     none_of_these: bool | None = None
     novelty: float | None = None
+    by_hand: bool | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,7 +223,8 @@ class Labelling:
         """The table, column by column."""
         answer = self.answer
         of = self.images.paths, self.class_names, answer.probabilities, answer.novelty
-        return label_columns(*of, labels=answer.labels, all_probabilities=all_probabilities)
+        more: dict[str, Any] = {"labels": answer.labels, "by_hand": answer.by_hand}
+        return label_columns(*of, **more, all_probabilities=all_probabilities)
 
     def about(self) -> dict[str, Any]:
         """What determined the labels, and what happened, as plain values."""
@@ -277,25 +286,38 @@ class Labelling:
     def copy_to(
         self, folder: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None
     ) -> tuple[Failure, ...]:
-        """Copy each image into a folder of its class; nothing is moved, nothing that is there is overwritten.
+        """Copy each image into a folder of its class; nothing is moved, and nothing is overwritten but earlier copies.
 
-        A name that is taken gets a number. Images that seem to be of no class go to :attr:`none_name`. Returns what
-        could not be copied.
+        Copies that an earlier call put there, and nobody has changed since, are replaced. A name that is taken by
+        anything else gets a number. Images that seem to be of no class go to :attr:`none_name`. Returns images that
+        could not be read; where the folder cannot be written to, an error says so.
         """
-        root, novel = Path(folder), self.answer.none_of_these
+        novel = self.answer.none_of_these
         folders = folder_names([*self.class_names, self.none_name])
         problems = []
-        for i, label in enumerate(self.answer.labels.tolist()):
-            name = folders[-1] if novel is not None and bool(novel[i]) else folders[label]
-            source = self.images.file(i)
-            try:
-                (root / name).mkdir(parents=True, exist_ok=True)
-                copy_into(source, root / name)
-            except OSError as error:
-                problems.append(Failure(readable(self.images.paths[i]), error.strerror or str(error)))
-            if progress is not None:
-                progress(i + 1, len(self))
+        with Copies(folder) as copies:
+            for i, label in enumerate(self.answer.labels.tolist()):
+                name = folders[-1] if novel is not None and bool(novel[i]) else folders[label]
+                if (problem := copies.add(self.images.file(i), name)) is not None:
+                    problems.append(Failure(readable(self.images.paths[i]), problem))
+                if progress is not None:
+                    progress(i + 1, len(self))
         return tuple(problems)
+
+
+def is_labels_file(path: str | os.PathLike[str]) -> bool:
+    """Whether a file looks like a table that :meth:`Labelling.save` wrote."""
+    file = Path(path)
+    try:
+        if file.suffix.lower() == ".parquet":
+            from pyarrow import parquet
+
+            return b"unem" in (parquet.read_schema(file).metadata or {})
+        with open(file, encoding="utf-8-sig") as stream:
+            start = stream.read(4096)
+    except (OSError, ValueError):  # pyarrow's errors are ValueErrors; so is text that is not UTF-8
+        return False
+    return start.startswith("path,label,probability,") or f'"format": {json.dumps(FORMAT)}' in start
 
 
 def writer_for(path: str | os.PathLike[str]) -> str:

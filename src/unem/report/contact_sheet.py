@@ -19,11 +19,12 @@ from unem.report.templates import template
 from unem.vision.extraction import cores
 from unem.vision.images import ImageError, open_image
 
-__all__ = ["LIMIT", "render", "write"]
+__all__ = ["LIMIT", "is_contact_sheet", "render", "write"]
 
 LIMIT = 2000
 """Thumbnails of a page; more make a browser slow."""
 SIDE = 128
+GENERATOR = '<meta name="generator" content="unem contact sheet">'
 QUALITY = 78
 SHOWN_FAILURES = 200
 
@@ -33,6 +34,15 @@ def write(labelling: Labelling, path: str | os.PathLike[str], **options: Any) ->
     page = render(labelling, **options)
     with write_aside(path) as aside:
         aside.write_text(page, encoding="utf-8")
+
+
+def is_contact_sheet(path: str | os.PathLike[str]) -> bool:
+    """Whether a file looks like a page that :func:`write` wrote."""
+    try:
+        with open(path, encoding="utf-8") as page:
+            return GENERATOR in page.read(4096)
+    except (OSError, ValueError):
+        return False
 
 
 def render(
