@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import unem
 
 SOURCE = Path(unem.__file__).parent
@@ -94,3 +96,20 @@ def test_the_top_level_is_small():
 def test_everything_public_exists_and_is_documented():
     for name in set(unem.__all__) - {"__version__"}:
         assert getattr(unem, name).__doc__, name
+
+
+def test_public_names_are_imported_from_where_type_checkers_see_them():
+    """`import unem` imports nothing heavy; each name comes from its folder when it is first used."""
+    tree = ast.parse((SOURCE / "__init__.py").read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {alias.name: node.module for node in block.body for alias in node.names}
+    assert {*seen, "__version__"} == set(unem.__all__)
+    for name, module in seen.items():
+        assert getattr(unem, name) is getattr(sys.modules[module], name), name
+    assert set(unem.__all__) <= set(dir(unem))
+    program = (
+        "import sys, unem\nunem.InputError, unem.__version__\nassert 'torch' not in sys.modules\nunem.data.Protocol"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+    with pytest.raises(AttributeError, match="module 'unem' has no attribute 'no_such_name'"):
+        _ = unem.no_such_name

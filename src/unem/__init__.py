@@ -12,23 +12,20 @@ Example:
     True
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from unem._version import __version__
-from unem.core.em import gem
-from unem.core.laws import Directions, Dirichlet, Gaussian
-from unem.core.schedule import Schedule
-from unem.core.task import Prediction, Task
-from unem.data import FeatureSet, Protocol, TaskSource
-from unem.errors import InputError
-from unem.evaluation import compare, evaluate, tune
-from unem.evaluation.calibration import calibrate
-from unem.learning import UNEM, ScheduleFamily, train
-from unem.methods import create_method, list_methods, register_method
-from unem.presets import list_presets, load_schedule
 
 if TYPE_CHECKING:
+    from unem.core import Directions, Dirichlet, Gaussian, Prediction, Schedule, Task, gem
+    from unem.data import FeatureSet, Protocol, TaskSource
+    from unem.errors import InputError
+    from unem.evaluation import calibrate, compare, evaluate, tune
     from unem.inference import TransductiveClassifier, choose
+    from unem.learning import UNEM, ScheduleFamily, train
+    from unem.methods import create_method, list_methods, register_method
+    from unem.presets import list_presets, load_schedule
 
 __all__ = [
     "UNEM",
@@ -60,10 +57,30 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """What needs more than the core is imported when it is asked for: the estimator brings scikit-learn."""
-    if name in ("TransductiveClassifier", "choose"):
-        import unem.inference
+_NAMES = {
+    "core": ("Directions", "Dirichlet", "Gaussian", "Prediction", "Schedule", "Task", "gem"),
+    "data": ("FeatureSet", "Protocol", "TaskSource"),
+    "errors": ("InputError",),
+    "evaluation": ("calibrate", "compare", "evaluate", "tune"),
+    "inference": ("TransductiveClassifier", "choose"),
+    "learning": ("UNEM", "ScheduleFamily", "train"),
+    "methods": ("create_method", "list_methods", "register_method"),
+    "presets": ("list_presets", "load_schedule"),
+}
+_FOLDERS = {name: folder for folder, names in _NAMES.items() for name in names}
 
-        return getattr(unem.inference, name)
-    raise AttributeError(f"module 'unem' has no attribute {name!r}")
+
+def __getattr__(name: str) -> Any:
+    """A name or a folder is imported when it is first used: the command line answers before torch is there."""
+    if name in _FOLDERS:
+        value = getattr(importlib.import_module(f"unem.{_FOLDERS[name]}"), name)
+    elif name in _NAMES:
+        value = importlib.import_module(f"unem.{name}")
+    else:
+        raise AttributeError(f"module 'unem' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -13,7 +13,16 @@ from typing import Any
 
 from unem.errors import InputError
 
-__all__ = ["check_writable", "plain", "read_json", "sort_header", "to_json", "write_aside", "write_json"]
+__all__ = [
+    "check_exists",
+    "check_writable",
+    "plain",
+    "read_json",
+    "sort_header",
+    "to_json",
+    "write_aside",
+    "write_json",
+]
 
 
 @contextmanager
@@ -43,6 +52,19 @@ def write_aside(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise InputError(f"cannot write {target}: {error.strerror or error}; nothing was left behind") from error
     finally:
         aside.unlink(missing_ok=True)
+
+
+def check_exists(path: str | os.PathLike[str], name: str, *, or_folder: bool = False) -> None:
+    """Refuse a path where there is no file, in the words of the argument ``name``.
+
+    Args:
+        or_folder: a folder will do as well.
+    """
+    target = Path(path)
+    if not target.exists():
+        raise InputError(f"{name}: {os.fspath(path)!r} does not exist")
+    if target.is_dir() and not or_folder:
+        raise InputError(f"{name}: {os.fspath(path)!r} is a folder, not a file")
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:

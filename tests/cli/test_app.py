@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -63,10 +64,67 @@ def test_help_is_shown_as_it_is_written():
 
 
 def test_the_order_of_the_help():
-    """A newcomer's first, then by the way of the work."""
-    names = [name for name, _ in commands()]
-    assert names[:6] == ["demo", "bench", "methods", "presets", "train", "eval"]
-    assert names[-3:] == ["results ls", "results show", "results export"]
+    """By what people want to do, the most frequent first."""
+    groups = {}
+    for child in get_command(application).commands.values():
+        groups.setdefault(child.rich_help_panel, []).append(child.name)
+    assert list(groups) == ["Label", "Measure", "Learn", "Research", "Serve"]
+    assert {panel: names[0] for panel, names in groups.items()} == {
+        "Label": "predict", "Measure": "eval", "Learn": "train", "Research": "methods", "Serve": "app",
+    }  # fmt: skip
+
+
+# -- the first second --------------------------------------------------------------------------------------------------
+
+WITHOUT_TORCH = """
+import sys
+from unem.cli import main
+sys.argv = ["unem", *{arguments}]
+try:
+    main()
+except SystemExit as end:
+    print(end.code, "torch" in sys.modules, "numpy" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--help"], 0),
+        (["--version"], 0),
+        ([], 2),
+        (["predikt"], 2),
+        (["predict", "--help"], 0),
+        (["predict", "--query", "."], 2),  # neither --support nor --classes
+        (["predict", "--query", ".", "--support", "no-such-folder"], 2),
+        (["predict", "--query", ".", "--support", ".", "--decision", "fair"], 2),
+        (["predict", "--query", ".", "--support", ".", "--contact-sheet", "sheet.pdf"], 2),
+        (["predict", "--query", ".", "--support", ".", "-o", "labels.txt"], 2),
+        (["eval", "no-such-file.npz"], 2),
+        (["eval", "features.npz", "--tasks", "many"], 2),
+        (["train", "features.npz", "-o", "s.json", "--recipe", "secret"], 2),
+        (["train", "features.npz", "-o", "s.json", "--method", "paddle"], 2),
+        (["extract", "photos", "-o", "features.npz"], 2),
+        (["extract", "photos", "-o", "f.safetensors", "--engine", "steam"], 2),
+        (["compare", "features.npz", "--shots", "few"], 2),
+        (["export", "schedule.json", "--format", "pdf"], 2),
+        (["pretrain", "photos", "-o", "network.pt"], 2),
+        (["sweep", "no-such-file.toml"], 2),
+    ],
+)
+def test_help_and_mistakes_do_not_wait_for_torch(arguments, code, tmp_path):
+    program = WITHOUT_TORCH.format(arguments=arguments)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert done.stdout.splitlines()[-1] == f"{code} False False", done.stdout + done.stderr
+
+
+def test_completion_does_not_wait_for_torch():
+    program = WITHOUT_TORCH.format(arguments=[])
+    asked = {"_UNEM_COMPLETE": "complete_bash", "COMP_WORDS": "unem pre", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, **asked}, timeout=120
+    )
+    assert done.stdout.split() == ["predict", "presets", "pretrain", "0", "False", "False"], done.stdout + done.stderr
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------

@@ -1,32 +1,32 @@
 """The command line: thin, so that everything it does can be done from Python too.
 
-One module per command; importing it adds the command.
+One module per command; importing it adds the command. The order is that of the help.
 """
 
 from __future__ import annotations
 
 from unem.cli import (
-    demo,
-    bench,
-    methods,
-    presets,
-    features,
-    train,
-    evaluate,
-    calibrate,
-    tune,
-    compare,
-    backbones,
-    extract,
     predict,
-    datasets,
+    extract,
+    backbones,
+    demo,
+    evaluate,
+    compare,
+    calibrate,
+    features,
+    bench,
+    train,
+    tune,
+    presets,
     pretrain,
+    methods,
+    datasets,
     sweep,
     reproduce,
     results,
     report,
-    export,
     page,
+    export,
 )
 from unem.cli.app import application, main
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich import box
@@ -11,13 +12,17 @@ from rich.table import Table
 
 from unem.cli._options import ExecutionOptions, check_device
 from unem.cli._output import err, note, out, progress_bars, say
-from unem.experiments import Cell, Engine, Execution, LeftOut, Plan, Progress, ResultsStore, execute
+
+if TYPE_CHECKING:
+    from unem.experiments import Cell, Engine, Execution, LeftOut, Plan, Progress, ResultsStore
 
 __all__ = ["conclude", "execute_cells", "print_left_out", "print_plan"]
 
 
 def print_plan(plan: Plan, results: Path) -> None:
     """What would be computed, and what is there already."""
+    from unem.experiments import ResultsStore
+
     store = ResultsStore(results, create=False) if results.is_dir() else None
     table = Table(
         "cell", "features", "method", "settings", "shots", "K_eff", "|Q|", "tasks", "seed", box=box.SIMPLE_HEAD
@@ -40,6 +45,8 @@ def print_left_out(left_out: Iterable[LeftOut]) -> None:
 
 def execute_cells(cells: Sequence[Cell], store: ResultsStore, features: Path, execution: ExecutionOptions) -> Execution:
     """Compute what is missing, with a bar; Ctrl-C keeps what is done."""
+    from unem.experiments import Execution, execute
+
     store.tidy()
     for name in store.damaged():
         note(f"{name}.json is damaged; it is computed again if it is wanted")

@@ -16,20 +16,21 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import torch
 import typer
 
+from unem._io import check_exists
 from unem.cli._groups import OptionGroup, option_group
-from unem.data import BALANCES, FORMATS, SPLIT_SEPARATOR, FeatureSet, Protocol
+from unem.cli._values import BALANCES, FORMATS, PRECISIONS, SPLIT_SEPARATOR
 from unem.errors import InputError
-from unem.experiments import parse_classes
-from unem.methods import Method, create_for, method_info
 
 if TYPE_CHECKING:
+    from unem.data import FeatureSet, Protocol
+    from unem.methods import Method
     from unem.vision.backbones import Backbone
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "Settings",
     "TaskOptions",
     "backbone_options",
+    "check_choice",
     "check_device",
     "draw_options",
     "engine_options",
@@ -78,7 +80,14 @@ Settings = Annotated[
 ResultsFolder = Annotated[Path, typer.Argument(metavar="RESULTS", help="Folder of results.")]
 
 
+def check_choice(option: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise InputError(f"--{option}: expected {' or '.join(choices)}, got {value!r}")
+
+
 def check_device(device: str) -> str:
+    import torch
+
     try:
         torch.empty(0, device=torch.device(device))
     except (RuntimeError, AssertionError) as error:
@@ -127,6 +136,9 @@ class FileOptions(OptionGroup):
             raise InputError(
                 f"--labels: goes with a .npy file of features; {self.features.name!r} holds its own labels"
             )
+        check_exists(self.features, "features")
+        from unem.data import FeatureSet
+
         return FeatureSet.load(self.features, self.labels)
 
 
@@ -197,6 +209,8 @@ class DrawOptions(OptionGroup):
     ] = None
 
     def protocol(self, features: FeatureSet, shots: int) -> Protocol:
+        from unem.data import Protocol
+
         return Protocol(
             shots=shots,
             effective_classes=self.effective_classes,
@@ -207,6 +221,8 @@ class DrawOptions(OptionGroup):
         )
 
     def classes_of(self, features: FeatureSet) -> tuple[int, ...] | None:
+        from unem.experiments import parse_classes
+
         return parse_classes(self.query_classes, features.class_ids)
 
 
@@ -240,6 +256,8 @@ class MethodOptions(OptionGroup):
 def make_method(
     name: str, schedule: str | None, settings: list[str] | None, protocol: Protocol, num_classes: int
 ) -> Method:
+    from unem.methods import create_for, method_info
+
     options = parse_settings(settings)
     if schedule is not None:
         if "schedule" not in method_info(name).options:
@@ -284,6 +302,7 @@ class BackboneOptions(OptionGroup):
 
     def load(self, device: str | None = None) -> Backbone:
         """The model, on ``device`` instead of the option's where that is said."""
+        check_choice("precision", self.precision, PRECISIONS)
         from unem.vision.backbones import create
 
         return create(self.backbone, device=device or check_device(self.device), precision=self.precision)
@@ -304,8 +323,7 @@ class EngineOptions(OptionGroup):
 
     def uses_ray(self) -> bool:
         """Whether it is Ray; an engine that does not exist, or an address that is of no use, is an error."""
-        if self.engine not in ("local", "ray"):
-            raise InputError(f"--engine: expected local or ray, got {self.engine!r}")
+        check_choice("engine", self.engine, ("local", "ray"))
         if self.address and self.engine != "ray":
             raise InputError("--address: goes with --engine ray")
         return self.engine == "ray"

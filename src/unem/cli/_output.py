@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -14,9 +14,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from unem._io import to_json, write_json
-from unem.core import Schedule
 from unem.errors import InputError
-from unem.evaluation import Evaluation
+
+if TYPE_CHECKING:
+    from unem.core import Schedule
+    from unem.evaluation import Evaluation
 
 __all__ = [
     "emit_json",

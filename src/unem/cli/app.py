@@ -1,4 +1,8 @@
-"""The ``unem`` command: the application, errors as sentences, exit codes."""
+"""The ``unem`` command: the application, errors as sentences, exit codes.
+
+Help, completion and mistakes in the arguments answer before the library is imported: a command module imports at its
+top what parses and prints, and inside its functions what computes.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,6 @@ import warnings
 from collections.abc import Callable
 from typing import Annotated, Any, NoReturn
 
-import torch
 import typer
 from rich.markup import escape
 
@@ -16,12 +19,15 @@ from unem.cli._groups import Command, flag, literal_help, with_context
 from unem.cli._output import err, note, say
 from unem.errors import InputError, UnemWarning
 
-__all__ = ["application", "command", "main", "sub_application"]
+__all__ = ["LABEL", "LEARN", "MEASURE", "RESEARCH", "SERVE", "application", "command", "main", "sub_application"]
 
 EXIT_CODES = (
     "Exit codes: 0 success, 2 something given cannot be used (the message says what), 130 interrupted, 1 anything else."
 )
 ANYTHING_ELSE, CANNOT_BE_USED, INTERRUPTED = 1, 2, 130
+
+LABEL, MEASURE, LEARN, RESEARCH, SERVE = "Label", "Measure", "Learn", "Research", "Serve"
+"""Headings of the help, in this order."""
 
 application = typer.Typer(
     name="unem",
@@ -50,15 +56,21 @@ def _root(
         raise typer.Exit
 
 
-def sub_application(name: str, help: str) -> typer.Typer:
+def sub_application(name: str, help: str, panel: str) -> typer.Typer:
     """Commands below a word of their own, such as ``unem results ls``."""
     made = typer.Typer(help=help, no_args_is_help=True)
-    application.add_typer(made, name=name)
+    application.add_typer(made, name=name, rich_help_panel=panel)
     return made
 
 
-def command(name: str, *, epilog: str, parent: typer.Typer = application) -> Callable[[Command], Command]:
-    """Add a function as a command; what the user can change becomes a sentence and exit code 2, Ctrl-C 130."""
+def command(
+    name: str, *, epilog: str, panel: str | None = None, parent: typer.Typer = application
+) -> Callable[[Command], Command]:
+    """Add a function as a command; what the user can change becomes a sentence and exit code 2, Ctrl-C 130.
+
+    Args:
+        panel: heading below which the help of ``parent`` lists it.
+    """
 
     def decorate(function: Command) -> Command:
         def call(context: typer.Context, arguments: dict[str, Any]) -> None:
@@ -66,16 +78,25 @@ def command(name: str, *, epilog: str, parent: typer.Typer = application) -> Cal
                 function(**arguments)
             except InputError as error:
                 fail(with_flags(str(error), context), CANNOT_BE_USED)
-            except torch.OutOfMemoryError as error:
+            except RuntimeError as error:
+                if not _is_out_of_memory(error):
+                    raise
                 fail(f"out of GPU memory; use a smaller --batch-size ({error})", ANYTHING_ELSE)
             except KeyboardInterrupt:
                 err.print("interrupted")
                 raise typer.Exit(INTERRUPTED) from None
 
         parameters = [literal_help(p) for p in inspect.signature(function, eval_str=True).parameters.values()]
-        return parent.command(name, help=_flowing(function), epilog=epilog)(with_context(function, call, parameters))
+        add = parent.command(name, help=_flowing(function), epilog=epilog, rich_help_panel=panel)
+        return add(with_context(function, call, parameters))
 
     return decorate
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    import torch
+
+    return isinstance(error, torch.OutOfMemoryError)
 
 
 def _flowing(function: Command) -> str:

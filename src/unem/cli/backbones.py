@@ -11,14 +11,14 @@ from rich.table import Table
 
 from unem.cli._options import AsJson
 from unem.cli._output import emit_json, out, say
-from unem.cli.app import command
+from unem.cli.app import LABEL, command
 
 __all__: list[str] = []
 
 COLUMNS = ("prefix", "example", "summary", "text", "available", "missing", "install")  # of the JSON
 
 
-@command("backbones", epilog="Example:  unem backbones --json")
+@command("backbones", panel=LABEL, epilog="Example:  unem backbones --json")
 def backbones_command(as_json: AsJson = False) -> None:
     """Kinds of backbones, and which of them can be used here."""
     from unem.vision.backbones import list_backbones

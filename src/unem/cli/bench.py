@@ -9,12 +9,12 @@ import typer
 
 from unem._io import check_writable
 from unem.cli._options import Device, check_device
-from unem.cli.app import command
+from unem.cli.app import MEASURE, command
 
 __all__: list[str] = []
 
 
-@command("bench", epilog="Example:  unem bench --device cuda --csv speed.csv")
+@command("bench", panel=MEASURE, epilog="Example:  unem bench --device cuda --csv speed.csv")
 def bench_command(
     device: Device = "cpu",
     quick: Annotated[bool, typer.Option("--quick", help="The small sizes only.")] = False,
@@ -27,8 +27,8 @@ def bench_command(
     The floor is the least time that the arithmetic and the memory traffic of a task could take here. Under a minute on
     two cores.
     """
-    from unem.benchmark import summary
-
     if csv:
         check_writable(csv)
+    from unem.benchmark import summary
+
     summary(check_device(device), quick=quick, path=csv)

@@ -20,16 +20,14 @@ from unem.cli._options import (
     task_options,
 )
 from unem.cli._output import emit_json, progress_bar, say
-from unem.cli.app import command
-from unem.evaluation import calibrate
-from unem.methods import method_for
-from unem.presets import load_schedule
+from unem.cli.app import MEASURE, command
 
 __all__: list[str] = []
 
 
 @command(
     "calibrate",
+    panel=MEASURE,
     epilog="Example:  unem calibrate schedule.json features.npz --shots 5 -o calibration.json\n\n"
     "Then:  unem eval features.npz --schedule schedule.json --calibration calibration.json",
 )
@@ -55,6 +53,8 @@ def calibrate_command(
     """
     check_writable(output)
     support, query = pools.read()
+    from unem.evaluation import calibrate
+
     drawn = protocol.for_(support)
     made = make_method(*_method_and_schedule(method), settings, drawn, support.num_classes)
     device = check_device(run.device)
@@ -70,4 +70,7 @@ def calibrate_command(
 
 def _method_and_schedule(word: str) -> tuple[str, str | None]:
     """A method's name and its schedule file; the file says whose it is."""
+    from unem.methods import method_for
+    from unem.presets import load_schedule
+
     return (method_for(load_schedule(word)).name, word) if word.endswith(".json") else (word, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
@@ -23,12 +23,13 @@ from unem.cli._options import (
     task_options,
 )
 from unem.cli._output import named_progress_bar, note, out
-from unem.cli.app import command
-from unem.data import FeatureSet, Protocol
+from unem.cli.app import MEASURE, command
 from unem.errors import InputError
-from unem.evaluation import Comparison, Validation, compare
-from unem.experiments import parse_classes
-from unem.methods import Method, create_for, list_methods, method_info
+
+if TYPE_CHECKING:
+    from unem.data import FeatureSet, Protocol
+    from unem.evaluation import Comparison, Validation
+    from unem.methods import Method
 
 __all__: list[str] = []
 
@@ -59,6 +60,9 @@ class TuningOptions(OptionGroup):
         """The validation tasks; None when nothing is tuned."""
         if not self.tune:
             return None
+        from unem.evaluation import Validation
+        from unem.experiments import parse_classes
+
         support, query = pools.read_for_tuning(self.tune_split)
         classes = parse_classes(self.tune_classes, support.class_ids, "--tune-classes")
         return Validation(support, query, self.tune, classes, seed, self.cache)
@@ -66,6 +70,7 @@ class TuningOptions(OptionGroup):
 
 @command(
     "compare",
+    panel=MEASURE,
     epilog="Example:  unem compare features.npz --methods prototypes,em-gaussian,paddle --shots 1,5,20 -o table.md\n\n"
     "A learned method:  unem compare features.npz --methods prototypes,unem-gaussian=schedule.json",
 )
@@ -97,8 +102,10 @@ def compare_command(
     """
     if output:
         _check_output(output)
-    support, query = pools.read()
     counts = _parse_shots(shots)
+    support, query = pools.read()
+    from unem.evaluation import compare
+
     protocol = draw.protocol(support, counts[0])
     device = check_device(run.device)
     validation = tuning.validation(pools, run.seed)
@@ -141,6 +148,8 @@ def _methods(text: str, protocol: Protocol, support: FeatureSet, validation: Val
     """Methods of a comma separated list; those of a glob that cannot run on these features are left out, and it says
     so.
     """
+    from unem.methods import list_methods
+
     made: list[Method | str] = []
     words = [w.strip() for w in text.split(",")]
     unwanted = [w for w in words if w.startswith("!")]
@@ -160,6 +169,8 @@ def _methods(text: str, protocol: Protocol, support: FeatureSet, validation: Val
 
 def _method(word: str, protocol: Protocol, support: FeatureSet, validation: Validation | None) -> Method | str:
     """``NAME`` or ``NAME=FILE``; a bare name stays one where it is to be tuned."""
+    from unem.methods import create_for, method_info
+
     name, equals, file = word.partition("=")
     info = method_info(name)
     if info.inputs != "features" and support.kind == "embeddings" and support.text_features is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
@@ -12,16 +12,15 @@ from rich.table import Table
 
 from unem.cli._options import AsJson, Quiet
 from unem.cli._output import emit_json, note, out, progress_bar, say
-from unem.cli.app import command, sub_application
-from unem.vision.datasets import CheckReport, Dataset, dataset, list_datasets
-from unem.vision.datasets import check as check_folder
-from unem.vision.datasets import export as export_folder
-from unem.vision.datasets import get as get_dataset
+from unem.cli.app import RESEARCH, command, sub_application
+
+if TYPE_CHECKING:
+    from unem.vision.datasets import CheckReport, Dataset
 
 __all__: list[str] = []
 
 datasets_commands = sub_application(
-    "datasets", help="The paper's datasets: what they are, whether a folder holds one, how to get it."
+    "datasets", help="The paper's datasets: what they are, whether a folder holds one, how to get it.", panel=RESEARCH
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A dataset, as `unem datasets list` has it.")]
@@ -33,6 +32,8 @@ NameOption = Annotated[
 @command("list", epilog="Example:  unem datasets list --json", parent=datasets_commands)
 def list_command(as_json: AsJson = False) -> None:
     """The paper's fourteen datasets, with classes, split sizes, and where they are on the Hub."""
+    from unem.vision.datasets import list_datasets
+
     if as_json:
         emit_json([d.to_dict() for d in list_datasets()], "-")
         return
@@ -49,6 +50,8 @@ def list_command(as_json: AsJson = False) -> None:
 @command("show", epilog="Example:  unem datasets show eurosat", parent=datasets_commands)
 def show_command(name: Name, as_json: AsJson = False) -> None:
     """All that is known of a dataset: classes, prompt, splits, layout, licence, where to get it."""
+    from unem.vision.datasets import dataset
+
     entry = dataset(name)
     if as_json:
         emit_json(entry.to_dict(), "-")
@@ -90,6 +93,8 @@ def check_command(
     as_json: AsJson = False,
 ) -> None:
     """Does a folder hold all of a dataset? Class counts, split sizes, missing files; exit code 1 when it does not."""
+    from unem.vision.datasets import check as check_folder
+
     _show_report(check_folder(directory, name), as_json)
 
 
@@ -104,6 +109,8 @@ def get_command(
 
     Stopped and started again it goes on. Where the Hub has no copy, or cannot be reached, it says what to do by hand.
     """
+    from unem.vision.datasets import get as get_dataset
+
     with progress_bar(quiet, "images") as progress:
         report = get_dataset(name, directory, progress=progress)
     _show_report(report, as_json)
@@ -141,6 +148,8 @@ def export_command(
     quiet: Quiet = False,
 ) -> None:
     """Write the images of a Hugging Face dataset as files, byte for byte, with an index of classes and splits."""
+    from unem.vision.datasets import export as export_folder
+
     with progress_bar(quiet, "images") as progress:
         images = export_folder(source, directory, name=name, label=label, progress=progress)
     if as_json:

@@ -9,12 +9,12 @@ import typer
 
 from unem.cli._options import Quiet, Seed
 from unem.cli._output import out, progress_bars, results_table, say
-from unem.cli.app import command
+from unem.cli.app import LABEL, command
 
 __all__: list[str] = []
 
 
-@command("demo", epilog="Example:  unem demo -o demo")
+@command("demo", panel=LABEL, epilog="Example:  unem demo -o demo")
 def demo_command(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder for the report and the learned schedules.")

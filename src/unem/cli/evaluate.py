@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,14 +22,17 @@ from unem.cli._options import (
     task_options,
 )
 from unem.cli._output import emit_json, out, progress_bar, results_table, say, title_of
-from unem.cli.app import command
-from unem.evaluation import Assessment, Calibration, Evaluation, assess, evaluate
+from unem.cli.app import MEASURE, command
+
+if TYPE_CHECKING:
+    from unem.evaluation import Assessment, Evaluation
 
 __all__: list[str] = []
 
 
 @command(
     "eval",
+    panel=MEASURE,
     epilog="Example:  unem eval features.npz --method unem-gaussian --schedule schedule.json --tasks 1000 "
     "--json row.json\n\n"
     "CLIP features:  unem eval clip.npz --method em-dirichlet --support-split train --shots 4",
@@ -61,14 +64,16 @@ def eval_command(
     per_task: Annotated[bool, typer.Option("--per-task", help="Put the accuracy of each task into the row.")] = False,
 ) -> None:
     """Accuracy of a method over many tasks, with its 95 % interval, calibration error, time and memory."""
+    if json_file and json_file != "-":
+        check_writable(json_file)
     support, query = pools.read()
+    from unem.evaluation import Calibration, assess, evaluate
+
     drawn = protocol.for_(support)
     made = method.create(drawn, support.num_classes)
     score: Callable[..., Evaluation | Assessment] = functools.partial(evaluate, made)
     if calibration:
         score = functools.partial(assess, made, Calibration.load(calibration), level=coverage)
-    if json_file and json_file != "-":
-        check_writable(json_file)
     device = check_device(run.device)
     with progress_bar(run.quiet or json_file == "-", f"{made.name}: tasks", run.tasks) as progress:
         result = score(
@@ -88,6 +93,8 @@ def eval_command(
 
 
 def _print_result(result: Evaluation | Assessment) -> None:
+    from unem.evaluation import Assessment
+
     evaluation = result.evaluation if isinstance(result, Assessment) else result
     out.print(results_table([evaluation], title=title_of(evaluation)))
     if isinstance(result, Assessment):

@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from unem.cli._options import Quiet
+from unem.cli._options import Quiet, check_choice
 from unem.cli._output import say
-from unem.cli.app import command
-from unem.errors import InputError
+from unem.cli.app import SERVE, command
 
 __all__: list[str] = []
 
@@ -19,6 +18,7 @@ SUFFIXES = {"torch": ".pt2", "onnx": ".onnx", "folder": ""}
 
 @command(
     "export",
+    panel=SERVE,
     epilog="Example:  unem export schedule.json --format onnx -o unem.onnx\n\n"
     "A folder with a model card, for the Hugging Face Hub:  unem export schedule.json --format folder -o my-schedule",
 )
@@ -38,11 +38,10 @@ def export_command(
     A program takes support, support_classes (0 and 1, [sample, class]) and query, of any size, and gives the
     probabilities of the queries. The Dirichlet law takes a minute to record.
     """
+    check_choice("format", format, tuple(SUFFIXES))
     from unem.inference import export_onnx, export_torch, save_pretrained
     from unem.presets import load_schedule
 
-    if format not in SUFFIXES:
-        raise InputError(f"--format: expected one of {', '.join(SUFFIXES)}, got {format!r}")
     learned, target = load_schedule(schedule), output or Path(f"unem{SUFFIXES[format]}")
     if format == "folder":
         save_pretrained(learned, target)

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,11 +20,14 @@ from unem.cli._options import (
     engine_options,
 )
 from unem.cli._output import err, note, progress_bars, say
-from unem.cli.app import command
+from unem.cli._values import SHARD
+from unem.cli.app import LABEL, command
 from unem.errors import InputError
 from unem.progress import Progress
-from unem.vision.backbones import Backbone
-from unem.vision.extraction import SHARD, Extraction, Failure, ShardEngine, check_prompts, extract
+
+if TYPE_CHECKING:
+    from unem.vision.backbones import Backbone
+    from unem.vision.extraction import Extraction, Failure, ShardEngine
 
 __all__: list[str] = []
 
@@ -56,11 +59,14 @@ class OutputOptions(OptionGroup):
         if self.errors is not None:
             check_writable(self.errors)
         if self.prompt:
+            from unem.vision.extraction import check_prompts
+
             check_prompts(self.prompt)
 
 
 @command(
     "extract",
+    panel=LABEL,
     epilog="Example:  unem extract photos --backbone efficientnet-lite0 -o photos.safetensors\n\n"
     'CLIP:  unem extract photos --backbone openai/clip-vit-base-patch32 --prompt "a photo of a {}." '
     "-o photos.safetensors\n\n"
@@ -99,10 +105,10 @@ def extract_command(
     Files that cannot be read are listed and left out. Stop it at any moment, in any way: the same command does the
     rest, and the file comes out the same to the byte.
     """
+    on_cluster = engine.uses_ray()
+    outputs.check()
     from unem.vision.datasets import images_of
 
-    outputs.check()
-    on_cluster = engine.uses_ray()
     listed = images_of(images, dataset)
     # With Ray it is the nodes that need the device, not this machine.
     model = backbone.load("cpu" if on_cluster else None)
@@ -137,6 +143,8 @@ def _ray_engine(
 
 def _extract(images: Any, backbone: Backbone, quiet: bool, **options: Any) -> Extraction:
     """``extract`` with a bar: images per second, time left, and how many could not be read."""
+    from unem.vision.extraction import extract
+
     with progress_bars(quiet, "{task.fields[rate]}") as bars:
         bar = bars.add_task("images", total=len(images), rate="")
 

@@ -9,11 +9,11 @@ from rich.table import Table
 
 from unem.cli._options import AsJson, FileOptions, file_options
 from unem.cli._output import emit_json, out
-from unem.cli.app import command, sub_application
+from unem.cli.app import MEASURE, command, sub_application
 
 __all__: list[str] = []
 
-features_commands = sub_application("features", help="Look at feature files.")
+features_commands = sub_application("features", help="Look at feature files.", panel=MEASURE)
 
 
 @command("info", epilog="Example:  unem features info features.npz --json", parent=features_commands)

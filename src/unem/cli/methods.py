@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -11,18 +11,22 @@ from rich.table import Table
 
 from unem.cli._options import AsJson
 from unem.cli._output import emit_json, out
-from unem.cli.app import command
+from unem.cli.app import RESEARCH, command
 from unem.errors import InputError
-from unem.methods import MethodInfo, list_methods
+
+if TYPE_CHECKING:
+    from unem.methods import MethodInfo
 
 __all__: list[str] = []
 
 
-@command("methods", epilog="Example:  unem methods --json")
+@command("methods", panel=RESEARCH, epilog="Example:  unem methods --json")
 def methods_command(
     pattern: Annotated[str, typer.Argument(help="Glob, such as '*dirichlet'.")] = "*", as_json: AsJson = False
 ) -> None:
     """List the methods, with their settings and references."""
+    from unem.methods import list_methods
+
     infos = list_methods(pattern)
     if not infos:
         raise InputError(f"PATTERN: no method matches {pattern!r}")

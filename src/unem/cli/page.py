@@ -9,13 +9,14 @@ import typer
 from unem._extras import require
 from unem.cli._options import Device, check_device
 from unem.cli._output import out
-from unem.cli.app import command
+from unem.cli.app import SERVE, command
 
 __all__: list[str] = []
 
 
 @command(
     "app",
+    panel=SERVE,
     epilog="Example:  unem app\n\n"
     "With CLIP to choose as well:  unem app --backbone auto --backbone openai/clip-vit-base-patch32",
 )

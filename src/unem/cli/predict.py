@@ -15,26 +15,26 @@ from rich.markup import escape
 from rich.table import Table
 
 from unem._extras import require
-from unem._io import check_writable
+from unem._io import check_exists, check_writable
 from unem.cli._groups import OptionGroup, option_group
 from unem.cli._options import (
     BackboneOptions,
     MethodOptions,
     Quiet,
     backbone_options,
+    check_choice,
     method_options,
     parse_settings,
 )
 from unem.cli._output import err, note, out, progress_bar, progress_bars, say
-from unem.cli.app import command
+from unem.cli._values import DECISIONS, DOUBTFUL, TABLES
+from unem.cli.app import LABEL, command
 from unem.errors import InputError
-from unem.evaluation import Calibration
-from unem.inference import DOUBTFUL, INDEPENDENT, check_decision
 from unem.progress import Progress
-from unem.vision.extraction import Failure, check_prompts
 
 if TYPE_CHECKING:
     from unem.inference import Labelling
+    from unem.vision.extraction import Failure
 
 __all__: list[str] = []
 
@@ -73,6 +73,14 @@ class ImageOptions(OptionGroup):
     def check(self) -> None:
         if self.support is None and self.classes is None:
             raise InputError("--support, --classes: labelled images or names of the classes are needed, got neither")
+        for name, path in (
+            ("query", self.query),
+            ("support", self.support),
+            ("classes", self.classes),
+            ("corrections", self.corrections),
+        ):
+            if path is not None:
+                check_exists(path, name, or_folder=True)
 
     def read(self) -> dict[str, Any]:
         """Arguments of ``label_images``."""
@@ -113,24 +121,32 @@ class OutputOptions(OptionGroup):
     doubtful_below: Annotated[float, typer.Option(help="A label less probable than this is doubtful.")] = DOUBTFUL
 
     def check(self) -> None:
-        from unem.inference import is_labels_file, writer_for
-        from unem.report.contact_sheet import is_contact_sheet
-
+        """What can be checked without the library."""
         if not 0 <= self.doubtful_below <= 1:
             raise InputError(f"--doubtful-below: expected a probability from 0 to 1, got {self.doubtful_below:g}")
-        if self.output != "-":
-            writer_for(self.output)
-            check_writable(self.output)
-            self._check_ours("--output", Path(self.output), is_labels_file)
         if self.contact_sheet is not None:
             if self.contact_sheet.suffix.lower() not in (".html", ".htm"):
                 raise InputError(
                     f"--contact-sheet: expected a name that ends in .html, got {str(self.contact_sheet)!r}"
                 )
             check_writable(self.contact_sheet)
-            self._check_ours("--contact-sheet", self.contact_sheet, is_contact_sheet)
+        if self.output != "-":
+            if Path(self.output).suffix.lower() not in TABLES:
+                raise InputError(f"--output: expected a name that ends in {', '.join(TABLES)}, got {self.output!r}")
+            check_writable(self.output)
         if self.copy_to is not None:
             check_writable(self.copy_to / "copies")
+
+    def check_earlier(self) -> None:
+        """Refuse to overwrite what is not an earlier result, and a format whose package is missing."""
+        from unem.inference import is_labels_file, writer_for
+        from unem.report.contact_sheet import is_contact_sheet
+
+        if self.output != "-":
+            writer_for(self.output)
+            self._check_ours("--output", Path(self.output), is_labels_file)
+        if self.contact_sheet is not None:
+            self._check_ours("--contact-sheet", self.contact_sheet, is_contact_sheet)
 
     def _check_ours(self, name: str, file: Path, is_ours: Callable[[Path], bool]) -> None:
         if not self.force and file.exists() and file.stat().st_size and not is_ours(file):
@@ -181,14 +197,18 @@ class AnswerOptions(OptionGroup):
     ] = None
 
     def check(self) -> None:
-        check_decision(self.decision)
-        if self.prompt:
-            check_prompts(self.prompt)
+        check_choice("decision", self.decision, DECISIONS)
         if not 0 < self.false_alarms < 1:
             raise InputError(f"--false-alarms: expected a share between 0 and 1, got {self.false_alarms}")
+        if self.prompt:
+            from unem.vision.extraction import check_prompts
+
+            check_prompts(self.prompt)
 
     def read(self) -> dict[str, Any]:
         """Arguments of ``label_images``."""
+        from unem.evaluation import Calibration
+
         return {
             "text": False if self.no_text else "auto",
             "prompts": self.prompt,
@@ -221,6 +241,7 @@ class CacheOptions(OptionGroup):
 
 @command(
     "predict",
+    panel=LABEL,
     epilog="Example:  unem predict --support few --query photos -o labels.csv --contact-sheet sheet.html\n\n"
     "Names alone:  unem predict --classes names.txt --query photos --backbone openai/clip-vit-base-patch32 "
     "-o labels.csv\n\n"
@@ -255,9 +276,10 @@ def predict_command(
     are kept: a second run computes those of new and changed files only.
     """
     _check_pillow()
-    for group in (outputs, images, answers):
+    for group in (images, answers, outputs):
         group.check()
     outputs.check_apart(images)
+    outputs.check_earlier()
     arguments = images.read() | answers.read()
     labelling = _label(arguments, backbone, method, cache, quiet)
     _write(labelling, outputs, quiet)
@@ -331,6 +353,8 @@ def _write(labelling: Labelling, outputs: OutputOptions, quiet: bool) -> None:
 
 def _print_summary(labelling: Labelling, outputs: OutputOptions) -> None:
     """On the screen, unless the table is there already: then beside it."""
+    from unem.inference import INDEPENDENT
+
     screen = err if outputs.output == "-" else out
     below = outputs.doubtful_below
     screen.print(_class_table(labelling, below))
@@ -376,6 +400,8 @@ def _print_notes(labelling: Labelling) -> None:
         labels = "1 label" if answer.changed == 1 else f"{answer.changed} labels"
         say(f"  --decision balanced would change {labels}", err)
     if labelling.repeated:
+        from unem.vision.extraction import Failure
+
         pairs = [Failure(q, f"is {s} of the support") for q, s in labelling.repeated]
         _print_files("of the query also in the support", pairs)
     _print_files("of the support could not be read", labelling.support_failures)

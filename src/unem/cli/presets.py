@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from unem.cli._options import AsJson
 from unem.cli._output import emit_json, out, say, schedule_table
-from unem.cli.app import command
-from unem.core import Schedule
+from unem.cli.app import LEARN, command
 from unem.errors import InputError
-from unem.learning import ScheduleFamily
-from unem.presets import list_presets
+
+if TYPE_CHECKING:
+    from unem.core import Schedule
+    from unem.learning import ScheduleFamily
 
 __all__: list[str] = []
 
@@ -23,6 +24,7 @@ SHOWN = {"effective_classes": 5, "queries": 75, "num_classes": 50}  # tasks for 
 
 @command(
     "presets",
+    panel=LEARN,
     epilog="Examples:  unem presets 'unem-gaussian/*'     unem presets unem-gaussian/mini-imagenet/resnet18/5-shot",
 )
 def presets_command(
@@ -32,6 +34,8 @@ def presets_command(
     """List the schedules that come with the library: the published learned ones, with their citation, and those of
     unem-plus and unem-joint.
     """
+    from unem.presets import list_presets
+
     schedules = list_presets(pattern)
     if not schedules:
         raise InputError(f"PATTERN: no preset matches {pattern!r}")

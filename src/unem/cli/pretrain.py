@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn
@@ -14,48 +14,39 @@ from unem._io import check_writable
 from unem.cli._groups import OptionGroup, option_group
 from unem.cli._options import RunOptions, check_device, run_options
 from unem.cli._output import err, note, progress_bar, say
-from unem.cli.app import command
+from unem.cli._values import NETWORKS
+from unem.cli.app import LEARN, command
 from unem.errors import InputError
-from unem.vision.datasets import images_of
-from unem.vision.images import ImageTensors, load_pixels, split_classes
-from unem.vision.networks import NETWORKS, SIZE, load_checkpoint
-from unem.vision.pretraining import (
-    Pretrained,
-    PretrainingConfig,
-    PretrainingEpoch,
-    PretrainingProgress,
-    pretrain,
-    stored_size,
-)
+
+if TYPE_CHECKING:
+    from unem.vision.images import ImageTensors
+    from unem.vision.pretraining import Pretrained, PretrainingConfig, PretrainingEpoch, PretrainingProgress
 
 __all__: list[str] = []
 
-DEFAULT = PretrainingConfig()
 NAMED = 5  # files that could not be read, by name
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigOptions(OptionGroup):
-    """How the network is trained: fields of ``PretrainingConfig``, by their names."""
+    """How the network is trained: fields of ``PretrainingConfig``, by their names and with their defaults."""
 
-    network: Annotated[str, typer.Option(help=f"{' or '.join(NETWORKS)}.")] = DEFAULT.network
-    size: Annotated[int, typer.Option(help="Side of the images that the network sees, in pixels.")] = SIZE
-    epochs: Annotated[int, typer.Option(help="Passes over the base images.")] = DEFAULT.epochs
-    batch_size: Annotated[int, typer.Option(help="Images per step.")] = DEFAULT.batch_size
-    learning_rate: Annotated[float, typer.Option(help="At first; divided by 10 at 1/2 and 11/15 of the epochs.")] = (
-        DEFAULT.learning_rate
-    )
-    warm_up: Annotated[int, typer.Option(help="Epochs in which the rate rises to its full height.")] = DEFAULT.warm_up
-    label_smoothing: Annotated[float, typer.Option(help="Share of the target spread over all classes.")] = (
-        DEFAULT.label_smoothing
-    )
-    weight_decay: Annotated[float, typer.Option(help="Of stochastic gradient descent.")] = DEFAULT.weight_decay
+    network: Annotated[str, typer.Option(help=f"{' or '.join(NETWORKS)}.")] = "resnet18"
+    size: Annotated[int, typer.Option(help="Side of the images that the network sees, in pixels.")] = 84
+    epochs: Annotated[int, typer.Option(help="Passes over the base images.")] = 90
+    batch_size: Annotated[int, typer.Option(help="Images per step.")] = 128
+    learning_rate: Annotated[float, typer.Option(help="At first; divided by 10 at 1/2 and 11/15 of the epochs.")] = 0.1
+    warm_up: Annotated[int, typer.Option(help="Epochs in which the rate rises to its full height.")] = 0
+    label_smoothing: Annotated[float, typer.Option(help="Share of the target spread over all classes.")] = 0.1
+    weight_decay: Annotated[float, typer.Option(help="Of stochastic gradient descent.")] = 1e-4
     repeats: Annotated[int, typer.Option(help="How often an image is seen in an epoch; for small sets.")] = 1
     balanced: Annotated[bool, typer.Option("--balanced", help="Draw each class equally often.")] = False
     augmentation: Annotated[bool, typer.Option(help="Random crops, mirror images and colours.")] = True
     precision: Annotated[str, typer.Option(help="auto (bfloat16 on a GPU), float32 or bfloat16.")] = "auto"
 
     def config(self, seed: int) -> PretrainingConfig:
+        from unem.vision.pretraining import PretrainingConfig
+
         settings = asdict(self)
         del settings["given"]
         return PretrainingConfig(**settings, seed=seed)
@@ -80,6 +71,8 @@ class SplitOptions(OptionGroup):
     def divide(self, table: ImageTensors, seed: int) -> tuple[ImageTensors, ImageTensors | None]:
         """Base and validation images. Without splits all classes are base classes, and nothing decides the epoch."""
         if self.split_classes:
+            from unem.vision.images import split_classes
+
             table = split_classes(table, *_three_numbers(self.split_classes), seed=seed)
         base, validation = self.base_split, self.validation_split
         if not table.splits:
@@ -101,6 +94,7 @@ class SplitOptions(OptionGroup):
 
 @command(
     "pretrain",
+    panel=LEARN,
     epilog="Example:  unem pretrain mini-imagenet --network resnet18 -o resnet18.safetensors --device cuda\n\n"
     "From class folders without splits, 12 base and 6 validation classes:  unem pretrain photos --split-classes 12,6,6 "
     "-o backbone.safetensors",
@@ -153,6 +147,10 @@ def pretrain_command(
 
 
 def _read_images(path: Path, size: int, quiet: bool) -> ImageTensors:
+    from unem.vision.datasets import images_of
+    from unem.vision.images import ImageTensors, load_pixels
+    from unem.vision.pretraining import stored_size
+
     if path.is_file():
         return ImageTensors.load(path)
     with progress_bar(quiet, "reading images") as progress:
@@ -176,6 +174,8 @@ def _finished(output: Path, base: ImageTensors, validation: ImageTensors | None,
     """Whether an earlier run was this very one and came to its end."""
     if not output.is_file():
         return False
+    from unem.vision.networks import load_checkpoint
+
     try:
         info = load_checkpoint(output)[1]
     except InputError:
@@ -199,6 +199,8 @@ def _pretrain(
     compiled: bool,
     quiet: bool,
 ) -> Pretrained:
+    from unem.vision.pretraining import pretrain
+
     columns = [TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[news]}")]
     with Progress(*columns, console=err, disable=quiet, transient=True) as progress:
         bar = progress.add_task("pre-training", total=config.epochs, news="")

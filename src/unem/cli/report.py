@@ -10,13 +10,12 @@ import typer
 from unem._io import check_writable
 from unem.cli._options import Quiet, ResultsFolder
 from unem.cli._output import say
-from unem.cli.app import command
-from unem.experiments import ResultsStore
+from unem.cli.app import RESEARCH, command
 
 __all__: list[str] = []
 
 
-@command("report", epilog="Example:  unem report results -o report.html --plots plots")
+@command("report", panel=RESEARCH, epilog="Example:  unem report results -o report.html --plots plots")
 def report_command(
     results: ResultsFolder,
     output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file.")] = Path("report.html"),
@@ -35,9 +34,10 @@ def report_command(
 
     It needs nothing else, prints well, and reads well on a phone.
     """
+    check_writable(output)
+    from unem.experiments import ResultsStore
     from unem.report.results import write_report
 
-    check_writable(output)
     count = write_report(ResultsStore(results, create=False), output, plots=plots, confusion=confusion, title=title)
     if not quiet:
         say(f"report: {output} ({count} plots)")

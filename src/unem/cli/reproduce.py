@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
@@ -14,14 +14,17 @@ from rich.table import Table
 from unem.cli._cells import conclude, execute_cells, print_left_out, print_plan
 from unem.cli._options import ExecutionOptions, execution_options
 from unem.cli._output import err, note, out, say
-from unem.cli.app import command
-from unem.experiments import FeatureFolder, Plan, ResultsStore
+from unem.cli.app import RESEARCH, command
+
+if TYPE_CHECKING:
+    from unem.experiments import ResultsStore
 
 __all__: list[str] = []
 
 
 @command(
     "reproduce",
+    panel=RESEARCH,
     epilog="Examples:  unem reproduce table1 --features features     unem reproduce all --features features "
     "--tasks 200\n\n"
     "Without the slow methods:  unem reproduce table1 --features features --methods '!alpha-*,!tim-*,!lr-ici'",
@@ -54,6 +57,7 @@ def reproduce_command(
     Files that are not the paper's may stand in; they are shown under their own names. What is missing is listed, with
     how to get it.
     """
+    from unem.experiments import FeatureFolder, Plan, ResultsStore
     from unem.experiments.paper import list_recipes, plan_recipe, recipe
 
     if name is None:

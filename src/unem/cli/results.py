@@ -6,7 +6,7 @@ import fnmatch
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
@@ -15,13 +15,15 @@ from rich.table import Table
 from unem._io import to_json, write_aside
 from unem.cli._options import ResultsFolder
 from unem.cli._output import emit_json, note, out, say
-from unem.cli.app import command, sub_application
+from unem.cli.app import RESEARCH, command, sub_application
 from unem.errors import InputError
-from unem.experiments import COLUMNS, ResultsStore, columns_of, to_csv
+
+if TYPE_CHECKING:
+    from unem.experiments import ResultsStore
 
 __all__: list[str] = []
 
-results_commands = sub_application("results", help="Look at a folder of results.")
+results_commands = sub_application("results", help="Look at a folder of results.", panel=RESEARCH)
 
 Where = Annotated[
     list[str] | None,
@@ -34,6 +36,8 @@ Where = Annotated[
 )
 def ls_command(results: ResultsFolder, where: Where = None) -> None:
     """List the rows: what was measured, and what came out."""
+    from unem.experiments import ResultsStore
+
     store = ResultsStore(results, create=False)
     rows = _selected(store, where or [])
     out.print(_table(rows))
@@ -47,6 +51,8 @@ def show_command(
     results: ResultsFolder, name: Annotated[str, typer.Argument(help="The row's name, or how it begins.")]
 ) -> None:
     """Print a row as JSON: what determines it, what came out, and how the run went."""
+    from unem.experiments import ResultsStore
+
     emit_json(ResultsStore(results, create=False).find(name), "-")
 
 
@@ -63,6 +69,8 @@ def export_command(
     where: Where = None,
 ) -> None:
     """Write the rows as one table."""
+    from unem.experiments import ResultsStore, to_csv
+
     rows = _selected(ResultsStore(results, create=False), where or [])
     if output == "-":
         sys.stdout.write(to_csv(rows))
@@ -77,6 +85,8 @@ def export_command(
 
 def _selected(store: ResultsStore, where: Sequence[str]) -> list[dict[str, Any]]:
     """Rows of cells as columns, those that match all of ``COLUMN=GLOB``."""
+    from unem.experiments import COLUMNS, columns_of
+
     wanted = []
     for pair in where:
         column, equals, glob = pair.partition("=")
@@ -104,6 +114,8 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _markdown(rows: Sequence[Mapping[str, Any]]) -> str:
+    from unem.experiments import COLUMNS
+
     lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
     for row in rows:
         cells = (

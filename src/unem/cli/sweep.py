@@ -7,17 +7,18 @@ from typing import Annotated
 
 import typer
 
+from unem._io import check_exists
 from unem.cli._cells import conclude, execute_cells, print_left_out, print_plan
 from unem.cli._options import ExecutionOptions, execution_options
-from unem.cli.app import command
+from unem.cli.app import RESEARCH, command
 from unem.errors import InputError
-from unem.experiments import FeatureFolder, ResultsStore, expand, read_spec
 
 __all__: list[str] = []
 
 
 @command(
     "sweep",
+    panel=RESEARCH,
     epilog="Example:  unem sweep sweep.toml --features features -o results\n\n"
     "On a cluster:  unem sweep sweep.toml --features features -o results --engine ray --address auto",
 )
@@ -35,6 +36,9 @@ def sweep_command(
 
     Stop it at any moment, in any way: rows that are done stay, and the same command computes the rest.
     """
+    check_exists(spec, "spec")
+    from unem.experiments import FeatureFolder, ResultsStore, expand, read_spec
+
     asked = read_spec(spec)
     folder = features or asked.features
     if folder is None:

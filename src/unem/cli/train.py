@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,23 +19,24 @@ from unem.cli._options import (
     Pools,
     ProtocolOptions,
     RunOptions,
+    check_choice,
     check_device,
     pool_options,
     protocol_options,
     run_options,
 )
 from unem.cli._output import emit_json, err, named_progress_bar, out, progress_bars, say, schedule_table
-from unem.cli.app import command
-from unem.core import Law, Schedule
-from unem.data import Protocol
+from unem.cli._values import LEARNED, LOSSES, RECIPES
+from unem.cli.app import LEARN, command
 from unem.errors import InputError
-from unem.learning import FamilyConfig, ScheduleFamily, TrainingConfig, TrainingProgress, train, variant
-from unem.learning.losses import LOSSES
-from unem.methods import MethodInfo, list_methods, method_info
+
+if TYPE_CHECKING:
+    from unem.core import Law, Schedule
+    from unem.data import Protocol
+    from unem.learning import FamilyConfig, ScheduleFamily, TrainingConfig, TrainingProgress
+    from unem.methods import MethodInfo
 
 __all__: list[str] = []
-
-RECIPES = {"default": TrainingConfig.default, "published": TrainingConfig.published}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,11 +75,11 @@ class ScheduleOptions(OptionGroup):
     ] = 1
 
     def config(self, law: Law, layers: int, queries: int) -> TrainingConfig:
-        if self.recipe not in RECIPES:
-            raise InputError(f"--recipe: expected {' or '.join(RECIPES)}, got {self.recipe!r}")
+        from unem.learning import TrainingConfig, variant
+
         names = ("tasks", "epochs", "loss", "learning_rate")
         given = {name: value for name in names if (value := getattr(self, name)) is not None}
-        config = RECIPES[self.recipe](law, layers=layers, **given)
+        config: TrainingConfig = getattr(TrainingConfig, self.recipe)(law, layers=layers, **given)
         changes: dict[str, Any] = {}
         for name, wanted in (("fixed", self.shared), ("no-temperature", self.no_temperature)):
             changes |= variant(name, law) if wanted else {}
@@ -103,6 +104,7 @@ class Target:
 
 @command(
     "train",
+    panel=LEARN,
     epilog="Example:  unem train features.npz --method unem-gaussian --shots 5 -o schedule.json\n\n"
     "The published recipe:  unem train features.npz --method unem-gaussian --recipe published -o schedule.json",
 )
@@ -114,9 +116,7 @@ def train_command(
     *,
     pools: PoolOptions,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the schedule goes (JSON).")],
-    method: Annotated[
-        str, typer.Option(help=f"A method that is learned: {', '.join(m.name for m in list_methods() if m.learned)}.")
-    ] = "unem-gaussian",
+    method: Annotated[str, typer.Option(help=f"A method that is learned: {', '.join(LEARNED)}.")] = "unem-gaussian",
     protocol: ProtocolOptions,
     layers: Annotated[int, typer.Option(help="Number of layers L.")] = 10,
     training: ScheduleOptions,
@@ -136,6 +136,7 @@ def train_command(
     minute; a half-learned one is not used.
     """
     check_writable(output)
+    check_choice("recipe", training.recipe, RECIPES)
     target, info = Target(output, resume), _learned_method(method)
     assert info.law is not None
     if _is_family(info):
@@ -143,6 +144,8 @@ def train_command(
         _train_family(info, pools.read(), protocol, layers, fixed, run, target)
         return
     if fixed:
+        from unem.methods import list_methods
+
         families = sorted((m.name for m in list_methods() if _is_family(m) and m.needs_support), reverse=True)
         raise InputError(f"--fixed: is for {' and '.join(families)}; {method} is always learned so")
     config = training.config(info.law, layers, protocol.queries)
@@ -168,9 +171,10 @@ def _reject_unused(method: str, protocol: frozenset[str], training: frozenset[st
 
 
 def _learned_method(name: str) -> MethodInfo:
-    learned = [m.name for m in list_methods() if m.learned]
-    if name not in learned:
-        raise InputError(f"--method: {name!r} has nothing to learn; expected {' or '.join(learned)}")
+    if name not in LEARNED:
+        raise InputError(f"--method: {name!r} has nothing to learn; expected {' or '.join(LEARNED)}")
+    from unem.methods import method_info
+
     return method_info(name)
 
 
@@ -214,6 +218,8 @@ def _learn(
     checkpoint = target.checkpoint
     if target.resume and not checkpoint.exists() and (done := _finished(target, pools, protocol, config, seed)):
         return done
+    from unem.learning import train
+
     with progress_bars(run.quiet, "{task.fields[news]}") as progress:
         bar = progress.add_task("learning", total=config.epochs, news="")
 
@@ -255,6 +261,8 @@ def _finished(target: Target, pools: Pools, protocol: Protocol, config: Training
         "seed": seed,
         "interrupted": False,
     }
+    from unem.core import Schedule
+
     with suppress(InputError):
         schedule = Schedule.load(target.output)
         if json.loads(to_json(wanted)) == {name: schedule.provenance.get(name) for name in wanted}:
@@ -303,6 +311,8 @@ def _train_family(
     target: Target,
 ) -> None:
     assert info.law is not None
+    from unem.learning import train
+
     config = _family_config(pools, protocol, layers, fixed)
     check_device(run.device)
     try:
@@ -335,6 +345,8 @@ def _family_config(pools: Pools, protocol: ProtocolOptions, layers: int, fixed: 
         "shots": (protocol.shots,),
         "query_classes": protocol.classes_of(pools.support),
     }
+    from unem.learning import FamilyConfig
+
     if not fixed:
         return FamilyConfig(**shared)
     number = protocol.for_(pools.support).effective_classes

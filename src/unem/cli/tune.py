@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
@@ -20,14 +20,17 @@ from unem.cli._options import (
     task_options,
 )
 from unem.cli._output import out, progress_bar, say
-from unem.cli.app import command
-from unem.evaluation import Tuned, tune
+from unem.cli.app import LEARN, command
+
+if TYPE_CHECKING:
+    from unem.evaluation import Tuned
 
 __all__: list[str] = []
 
 
 @command(
     "tune",
+    panel=LEARN,
     epilog="Example:  unem tune paddle features.npz --shots 5 -o paddle.json\n\n"
     "Then:  unem compare features.npz --methods prototypes,paddle=paddle.json",
 )
@@ -51,6 +54,8 @@ def tune_command(
     if output:
         check_writable(output)
     support, query = pools.read()
+    from unem.evaluation import tune
+
     drawn = protocol.for_(support)
     device = check_device(run.device)
     with progress_bar(run.quiet, f"{method}: settings") as progress:

@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from unem._io import sort_header, write_aside
+from unem._io import check_exists, sort_header, write_aside
 from unem.errors import InputError
 
 __all__ = ["FORMATS", "Format", "read_features", "write_features"]
@@ -40,11 +40,8 @@ def read_features(path: str | os.PathLike[str], labels: str | os.PathLike[str] |
         path: the file.
         labels: a second file, for a format that keeps labels apart.
     """
+    check_exists(path, "features")
     file = Path(path)
-    if not file.is_file():
-        raise InputError(
-            f"features: {os.fspath(path)!r} {'is a folder, not a file' if file.is_dir() else 'does not exist'}"
-        )
     if file.suffix not in FORMATS:
         raise InputError(
             f"features: {os.fspath(path)!r} has the ending {file.suffix!r}; expected {_alternatives(list(FORMATS))}"

@@ -32,6 +32,7 @@ __all__ = ["DOUBTFUL", "Labelling", "Row", "csv_text", "is_labels_file", "label_
 FORMAT = "unem-labels/1"
 DOUBTFUL = 0.8
 """Below this probability an image counts as doubtful."""
+WRITERS = {".csv": "to_csv", ".json": "to_json", ".parquet": "to_parquet"}
 DIGITS = 6
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """A spreadsheet computes what begins with one of these."""
@@ -322,13 +323,12 @@ def is_labels_file(path: str | os.PathLike[str]) -> bool:
 
 def writer_for(path: str | os.PathLike[str]) -> str:
     """Which of the writers an ending stands for; fails early when it cannot be used."""
-    writers = {".csv": "to_csv", ".json": "to_json", ".parquet": "to_parquet"}
     ending = Path(path).suffix.lower()
-    if ending not in writers:
-        raise InputError(f"output: expected a name that ends in .csv, .json or .parquet, got {os.fspath(path)!r}")
+    if ending not in WRITERS:
+        raise InputError(f"output: expected a name that ends in {', '.join(WRITERS)}, got {os.fspath(path)!r}")
     if ending == ".parquet":
         _pyarrow()
-    return writers[ending]
+    return WRITERS[ending]
 
 
 def _pyarrow() -> Any:
