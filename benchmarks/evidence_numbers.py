@@ -210,9 +210,8 @@ def prepared(drawn: Sequence[Tensor], classes: int, origin: int, changed: bool) 
     support, labels, query, truth, mask = drawn
     task = unem.Task(support, labels, query, num_classes=classes, validate=False)
     found = fit_likelihood(task, numbers=CHOSEN)
-    x, signs = found.whitening(query), found.whitening.signs
-    signs = signs.repeat(x.shape[-1] // len(signs))  # of all views side by side
-    inner = (x * signs) @ x.mT, (x * signs) @ found.sums.mT, found.sums.square() @ signs, found.counts
+    x, see = found.whitening.see(query), found.whitening
+    inner = see.products(x, x), see.products(x, found.sums), see.squares(found.sums), found.counts
     level = (v.flatten() for v in (found.scale, found.spread, found.apart, found.overlap, found.calibrated))
     single = found.of_support(x).softmax(-1).gather(2, truth.unsqueeze(-1)).squeeze(-1)
     about = (torch.full_like(truth[:, 0], value) for value in (origin, int(changed)))

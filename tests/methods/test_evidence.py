@@ -9,7 +9,7 @@ from sklearn.semi_supervised import SelfTrainingClassifier
 
 import unem
 from unem.methods import evidence
-from unem.methods.evidence import fit_likelihood
+from unem.methods.evidence import UNKNOWN_DOUBT, fit_likelihood
 
 
 def blobs(tasks=3, classes=8, shots=5, queries=60, present=None, features=24, spread=1.1, seed=0, dtype=torch.float32):
@@ -111,7 +111,7 @@ def test_self_training_is_scikit_learns():
 def test_where_nothing_can_be_held_out_no_answer_is_sure():
     task, _ = blobs(tasks=4, shots=1, spread=0.3, present=2)
     assert unem.create_method("evidence").predict(task).probabilities.amax() < 1
-    assert fit_likelihood(task).doubt.min() >= evidence.UNKNOWN_DOUBT - 1e-6
-    assert fit_likelihood(blobs()[0]).doubt.max() < evidence.UNKNOWN_DOUBT
+    assert fit_likelihood(task).doubt.min() >= UNKNOWN_DOUBT - 1e-6
+    assert fit_likelihood(blobs()[0]).doubt.max() < UNKNOWN_DOUBT
     choice = unem.choose(task[0:1])
     assert "not calibrated" in choice.notes[0]

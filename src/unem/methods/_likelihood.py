@@ -1,0 +1,213 @@
+"""``ln p(query | class)`` in whitened directions, calibrated on support samples that had no part in it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from unem.core.held_out import HeldOut, held_out
+from unem.core.task import Task
+from unem.core.whitening import Whitened, Whitening, fit_whitening
+from unem.methods._common import one_hot
+from unem.methods._evidence_numbers import LEARNED, EvidenceNumbers
+
+__all__ = ["FEWEST", "SCALES", "UNKNOWN_DOUBT", "Likelihood", "cosines", "fit_likelihood"]
+
+SCALES = tuple(10 ** (2.7 * i / 13) for i in range(14))  # between which a parabola is laid
+SCALE_PRIOR = (20.0, 0.5)  # ln s ~ N(ln 20, 0.5²): a few held-out samples that are all right would say infinity
+TEXT_WEIGHTS = (2.0, 5.0, 10.0, 20.0, 40.0, 70.0, 100.0)
+TEXT_PRIOR = (40.0, 0.7)
+FEWEST = 3  # shots of some class from which on samples can be held out
+UNKNOWN_SCALE, UNKNOWN_OVERLAP, UNKNOWN_TEXT = 10.0, 8.0, 70.0  # where none can
+UNKNOWN_DOUBT = 0.3  # then no answer is sure, however many queries agree
+LEAST_OVERLAP = 0.1  # where held-out samples coincide with their means
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    r"""``ln p(query | class)``, calibrated on support samples that had no part in means and covariance.
+
+    ``ℓ_nk = −½ s(v_k) (‖x_n − m_k‖² − ρ(1 + v_k) − pΔ²)``, with ρ the squared distance of a sample to the true mean of
+    its class, Δ² how much farther other means are, v_k the variance of a mean over that of a sample (1/n_k), and
+    ``s(v) = s (1 + κ v̄)/(1 + κ v)``: a mean of few samples is believed less. With texts, ``γ cos(z_n, t_k)`` is added.
+
+    Attributes:
+        whitening: the view.
+        sums, counts: of the support, by class.
+        scale: s.
+        spread: ρ.
+        apart: Δ².
+        text_weight: γ.
+    """
+
+    whitening: Whitening
+    sums: Whitened
+    counts: Float[Tensor, "task class"]
+    scale: Float[Tensor, "task 1 1"]
+    spread: Float[Tensor, "task 1 1"]
+    apart: Float[Tensor, "task 1 1"]
+    text_weight: Float[Tensor, "task 1 1"] | None
+    calibrated: Bool[Tensor, " task"]
+    """Whether samples could be held out."""
+    numbers: EvidenceNumbers = LEARNED
+
+    @property
+    def overlap(self) -> Float[Tensor, "task 1 1"]:
+        """2ρ/Δ²: about 1 where classes are clearly apart, 4 to 8 where they overlap."""
+        return _overlap(self.spread, self.apart)
+
+    @property
+    def variances(self) -> Float[Tensor, "task 1 class"]:
+        """Of the class means, in units of a sample's."""
+        return self.counts.clamp_min(1).reciprocal().unsqueeze(1)
+
+    def beliefs(self, queries: int) -> tuple[Float[Tensor, "task belief"], Float[Tensor, " task"]]:
+        """What speaks for each belief beforehand, and how sharply the evidence does."""
+        overlap, numbers = self.overlap.flatten(), self.numbers
+        per_query = overlap.new_tensor(numbers.belief_per_query)
+        offsets = overlap.new_tensor(numbers.belief) + queries * overlap.unsqueeze(1) * per_query
+        level, by_queries, by_overlap = numbers.sharpness
+        return offsets, (level + by_queries * math.log(queries / 75) + by_overlap * (overlap / 4).log()).exp()
+
+    @property
+    def doubt(self) -> Float[Tensor, "task 1 1"]:
+        """Share of the independent answer in the joint one, which is sure of itself; more where not calibrated."""
+        level, by_overlap = self.numbers.doubt
+        doubt = (level + by_overlap * (self.overlap / 4).log()).sigmoid()
+        return torch.where(self.calibrated.view(-1, 1, 1), doubt, doubt.clamp_min(UNKNOWN_DOUBT))
+
+    def cautious(self, log_likelihood: Tensor) -> Float[Tensor, "task query class"]:
+        """The independent answer; at half the scale where nothing could be held out."""
+        return torch.where(self.calibrated.view(-1, 1, 1), 1.0, 0.5).to(log_likelihood).mul(log_likelihood).softmax(-1)
+
+    def of_support(self, query: Whitened) -> Float[Tensor, "task query class"]:
+        """By the means of the support alone."""
+        return self.at(self._distances(query, self.sums, self.counts.clamp_min(1e-9)), self.variances)
+
+    def _distances(self, query: Whitened, sums: Whitened, sizes: Tensor) -> Float[Tensor, "task query class"]:
+        """Squared, to sums of so many samples divided by their number."""
+        sizes, norms = sizes.unsqueeze(1), self.whitening.squares(sums).unsqueeze(1)
+        return (1 - 2 * self.whitening.products(query, sums) / sizes + norms / sizes.square()).clamp_min(0)
+
+    def at(self, distance: Tensor, variance: Tensor) -> Float[Tensor, "task query class"]:
+        """By squared distances to means of some variance."""
+        kappa = self.numbers.trust * self.overlap
+        trusted = self.scale * (1 + kappa * self.variances.mean(-1, keepdim=True)) / (1 + kappa * variance)
+        return -0.5 * trusted * (distance - self.spread * (1 + variance) - self.numbers.pivot * self.apart)
+
+    def moved(
+        self, query: Whitened, assignments: Tensor, sums: Whitened, assigned: Tensor, squares: Tensor
+    ) -> Float[Tensor, "task query class"]:
+        """By means that the queries have moved, each query judged by means that it had no part in.
+
+        Args:
+            query: queries.
+            assignments: theirs.
+            sums, assigned, squares: ``Σ u x``, ``Σ u`` and ``Σ u²`` over all queries, by class.
+        """
+        size = self.counts + assigned
+        others = size.unsqueeze(1) - assignments
+        distance = self._distances(query, self.sums + sums, size) * (size.unsqueeze(1) / others).square()
+        variance = (self.counts.unsqueeze(1) + squares.unsqueeze(1) - assignments.square()) / others.square()
+        return self.at(distance, variance)
+
+
+def fit_likelihood(task: Task, text: Tensor | None = None, numbers: EvidenceNumbers = LEARNED) -> Likelihood:
+    """Whitening, scale and spread of each task, from its support alone; with texts of the classes, their weight too."""
+    member = one_hot(task)
+    whitening, sums, residuals = fit_whitening(task.support, member)
+    counts = residuals.counts
+    calibrated = counts.amax(1) >= FEWEST
+    scale, spread, apart = (task.query.new_full((len(task),), v) for v in (UNKNOWN_SCALE, 1.0, 2 / UNKNOWN_OVERLAP))
+    weight = None if text is None else task.query.new_full((len(task),), UNKNOWN_TEXT)
+    if bool(calibrated.any()):
+        held = _Calibration(held_out(residuals, task.support, member))
+        found = held.calibrate(counts, cosines(task.support, text))
+        scale, spread, apart = (
+            torch.where(calibrated, new, old) for new, old in zip(found[:3], (scale, spread, apart), strict=True)
+        )
+        weight = None if weight is None or found[3] is None else torch.where(calibrated, found[3], weight)
+    overlap, shots = _overlap(spread, apart), counts.mean(1).clamp_min(1)
+    level, by_overlap, by_shots, unknown = numbers.scale
+    change = level + by_overlap * (overlap / 4).log() + by_shots * (shots / 4).log() + unknown * ~calibrated
+    scale, spread, apart = (v.view(-1, 1, 1) for v in (scale * change.exp(), spread, apart))
+    weight = None if weight is None else weight.view(-1, 1, 1)
+    return Likelihood(whitening, sums, counts, scale, spread, apart, weight, calibrated, numbers)
+
+
+def _overlap(spread: Tensor, apart: Tensor) -> Tensor:
+    return (2 * spread / apart).clamp_min(LEAST_OVERLAP)
+
+
+def cosines(rows: Tensor, text: Tensor | None) -> Tensor | None:
+    return None if text is None else normalize(rows, dim=-1) @ normalize(text.to(rows), dim=-1).mT
+
+
+@dataclass(frozen=True)
+class _Calibration:
+    """What held-out samples say of scale, spread, views and texts."""
+
+    held: HeldOut
+
+    @property
+    def member(self) -> Float[Tensor, "task held class"]:
+        return torch.nn.functional.one_hot(self.held.labels, self.held.variances.shape[2]).to(self.held.variances)
+
+    def spread(self) -> tuple[Tensor, Tensor]:
+        """ρ and Δ²."""
+        member, variances, distances = self.member, self.held.variances, self.held.distances
+        own, other = (m * self.held.mask.unsqueeze(-1) for m in (member, 1 - member))
+        inner = (own * distances).sum((-2, -1)) / (own * (1 + variances)).sum((-2, -1)).clamp_min(1e-9)
+        beyond = distances - inner.unsqueeze(-1).unsqueeze(-1) * (1 + variances)
+        outer = (other * beyond).sum((-2, -1)) / other.sum((-2, -1)).clamp_min(1)
+        return inner, outer.clamp_min(1e-2)
+
+    def losses(self, spread: Tensor, side: Tensor | None = None) -> Tensor:
+        """Negative log posterior of each scale, ``[task, scale]``."""
+        excess = self.held.distances - spread.unsqueeze(-1).unsqueeze(-1) * (1 + self.held.variances)
+        prior = torch.tensor([(math.log(s / SCALE_PRIOR[0]) / SCALE_PRIOR[1]) ** 2 / 2 for s in SCALES]).to(excess)
+        labels = self.held.labels.unsqueeze(-1)
+        losses = []
+        for scale in SCALES:
+            logits = -0.5 * scale * excess if side is None else side - 0.5 * scale * excess
+            lost = logits.logsumexp(-1) - logits.gather(-1, labels).squeeze(-1)
+            losses.append((lost * self.held.mask).sum(-1))
+        return torch.stack(losses, -1) + prior
+
+    def calibrate(self, counts: Tensor, cosines: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """s, ρ, Δ² and γ of each task."""
+        held = self.held
+        spread, apart = self.spread()
+        if cosines is None:
+            scale, text = _lowest(self.losses(spread))[0], None
+        else:
+            cosines = cosines.gather(1, held.rows.unsqueeze(-1).expand(-1, -1, cosines.shape[2]))
+            found = [
+                _lowest(
+                    self.losses(spread, weight * cosines) + (math.log(weight / TEXT_PRIOR[0]) / TEXT_PRIOR[1]) ** 2 / 2
+                )
+                for weight in TEXT_WEIGHTS
+            ]
+            scales, losses = (torch.stack(values, -1) for values in zip(*found, strict=True))
+            best = losses.argmin(-1, keepdim=True)
+            scale, text = scales.gather(-1, best).squeeze(-1), held.distances.new_tensor(TEXT_WEIGHTS)[best.squeeze(-1)]
+        # Means without the held-out sample have fewer samples than the final ones, and so were believed less.
+        overlap, variances = _overlap(spread, apart), held.mask.unsqueeze(-1) * held.variances
+        then = variances.sum((1, 2)) / (held.mask.sum(1) * counts.shape[1]).clamp_min(1)
+        now = counts.clamp_min(1).reciprocal().mean(1)
+        return scale * (1 + overlap * then) / (1 + overlap * now), spread, apart, text
+
+
+def _lowest(losses: Float[Tensor, "*task scale"]) -> tuple[Tensor, Tensor]:
+    """The scale of the smallest loss, and that loss: the vertex of the parabola through the best three."""
+    at = losses.argmin(-1, keepdim=True).clamp(1, len(SCALES) - 2)
+    left, middle, right = (losses.gather(-1, at + i).squeeze(-1) for i in (-1, 0, 1))
+    bend, slope = (left - 2 * middle + right).clamp_min(1e-9), 0.5 * (right - left)
+    step = (-slope / bend).clamp(-1, 1)
+    width = math.log(SCALES[1] / SCALES[0])
+    return ((at.squeeze(-1) + step) * width).exp() * SCALES[0], middle + step * (slope + 0.5 * bend * step)
