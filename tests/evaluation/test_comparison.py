@@ -11,7 +11,8 @@ import torch
 
 import unem
 from helpers.command_line import run
-from unem.evaluation import Validation, interval95
+from unem.evaluation import Validation, better_of, interval95
+from unem.evaluation.prepare import Ready
 from unem.learning import TrainingConfig
 
 
@@ -128,11 +129,33 @@ def test_methods_are_tuned_for_each_number_of_shots(parted, tmp_path):
         shots = unem.Protocol(shots=count, effective_classes=3, queries=12)
         tuned = unem.tune("paddle", parted[0], shots, tasks=6, cache=tmp_path)
         assert tuned.evaluated == 0  # the comparison left it in the cache
-        alone = unem.evaluate(unem.create_method("paddle", **tuned.settings), parted[1], shots, tasks=10)
-        assert torch.equal(alone.per_task, evaluations[1].per_task)
+        both = {
+            chosen: unem.evaluate(unem.create_method("paddle", **settings), parted[1], shots, tasks=10)
+            for chosen, settings in (("tuned", tuned.settings), ("default", {}))
+        }
+        chosen = max(both, key=lambda name: both[name].accuracy)
+        assert torch.equal(both[chosen].per_task, evaluations[1].per_task)
+        assert evaluations[1].run["chosen"] == chosen
+    assert [row["chosen"] for row in result.rows()][::2] == ["default", "learned", result.rows()[4]["chosen"]]
     again = unem.compare(names, parted[1], protocol, shots=(1, 3), tasks=10, validation=validation)
     assert [r["accuracy"] for r in again.rows()] == [r["accuracy"] for r in result.rows()]
     assert [r["tuning_seconds"] for r in again.rows()] == [r["tuning_seconds"] for r in result.rows()]
+
+
+def test_the_better_of_defaults_and_tuned_settings_is_shown(features):
+    default, other = unem.create_method("prototypes"), unem.create_method("pt-map")
+    protocol = unem.Protocol(effective_classes=3, queries=20)
+
+    def run(method):
+        return unem.evaluate(method, features, protocol, tasks=5)
+
+    accuracies = {method.name: run(method).accuracy for method in (default, other)}
+    assert accuracies["prototypes"] > accuracies["pt-map"]
+    for method, untuned, chosen in ((other, default, "default"), (default, other, "tuned"), (default, None, "default")):
+        result = better_of(Ready(method, {}, 3, 1.0, untuned), run)
+        assert result.accuracy == accuracies["prototypes"]
+        assert result.run["chosen"] == chosen
+        assert result.run["validation_tasks"] == 3
 
 
 def test_tuning_on_the_test_images_is_refused(features):

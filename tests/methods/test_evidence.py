@@ -104,8 +104,8 @@ def test_self_training_is_scikit_learns():
         rows = torch.cat([task.support[i], task.query[i]])
         rows = ((rows - rows.mean(0)) / rows.std(0, correction=0)).numpy()
         labels = torch.cat([task.support_labels[i], torch.full((60,), -1)]).numpy()
-        model = SelfTrainingClassifier(LogisticRegression(max_iter=300), threshold=0.75).fit(rows, labels)
-        torch.testing.assert_close(ours[i], torch.as_tensor(model.predict_proba(rows[40:])), rtol=0, atol=1e-9)
+        model = SelfTrainingClassifier(LogisticRegression(max_iter=5000, tol=1e-9), threshold=0.75).fit(rows, labels)
+        torch.testing.assert_close(ours[i], torch.as_tensor(model.predict_proba(rows[40:])), rtol=0, atol=1e-6)
 
 
 def test_where_nothing_can_be_held_out_no_answer_is_sure():

@@ -128,11 +128,12 @@ def tim_adm_by_loops(support, labels, query, classes, lam=0.1, alpha=0.1, temper
     return p_of(query)
 
 
-def manifold_by_autograd(support, labels, query, classes):
+def manifold_by_autograd(support, labels, query, classes, alpha=0.9, order=5, neighbours=5):
+    """As published: the gain starts at α, and what is seen before the last step is the answer."""
     support, query = torch.tensor(unit(support)), torch.tensor(unit(query))
     w = torch.tensor(means(support.numpy(), labels, classes), requires_grad=True)
     size = classes + len(support) + len(query)
-    rate, gain = (torch.ones(size, size, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    rate, gain = (torch.full((size, size), at, dtype=torch.float64, requires_grad=True) for at in (1.0, alpha))
 
     def probabilities():
         v = torch.cat([w, support, query])
@@ -142,14 +143,14 @@ def manifold_by_autograd(support, labels, query, classes):
         keep = torch.zeros(size, size, dtype=torch.float64)
         for i in range(classes, size):
             others = [j for j in affinity[i].argsort(descending=True).tolist() if j != i]
-            keep[i, others[:5]] = 1
+            keep[i, others[:neighbours]] = 1
         affinity = gain * (keep * affinity + (keep * affinity).T) / 2
         half = torch.diag(affinity.sum(1) ** -0.5)
         eye = torch.eye(size, dtype=torch.float64)
-        p = (15 * torch.inverse(eye - 0.9 * half @ affinity @ half)[classes:, :classes]).softmax(-1)
+        p = (15 * torch.inverse(eye - alpha * half @ affinity @ half)[classes:, :classes]).softmax(-1)
         return p[: len(support)], p[len(support) :]
 
-    descend([w, rate, gain], lambda: information_loss(*probabilities(), labels, (1, 1, 1), (5, 5)), 5, 0.01)
+    descend([w, rate, gain], lambda: information_loss(*probabilities(), labels, (1, 1, 1), (order, order)), 4, 0.01)
     return probabilities()[1].detach().numpy()
 
 
@@ -181,6 +182,24 @@ def test_tim_adm_has_the_papers_updates():
 
 def test_adaptive_manifold_is_adam_on_its_objective():
     check(padded_task(), make("alpha-am"), manifold_by_autograd, atol=1e-7)
+
+
+def test_adaptive_manifold_has_other_settings_for_one_shot():
+    many = reference.random_task(tasks=2, queries=30)
+    first = [int((many.support_labels[0] == k).nonzero()[0]) for k in range(many.num_classes)]
+    task = unem.Task(many.support[:, first], torch.arange(many.num_classes).expand(2, -1), many.query)
+
+    def direct(*task):
+        return manifold_by_autograd(*task, alpha=0.8, order=2, neighbours=100)
+
+    # All neighbours: a centroid and its one sample are equally far from everybody, so that a choice would be arbitrary.
+    method = unem.create_method("alpha-am", iterations=5, learning_rate=0.01, neighbours=100)
+    check(task, method, direct, atol=1e-7)
+    mixed = unem.Task.stack([task[0], many[1]])
+    torch.testing.assert_close(method.predict(mixed).probabilities[:1], method.predict(task[:1]).probabilities)
+    few = unem.create_method("alpha-am", iterations=1)
+    told = unem.create_method("alpha-am", iterations=1, neighbours=20)
+    assert torch.equal(few.predict(task).probabilities, told.predict(task).probabilities)
 
 
 @pytest.mark.parametrize("given_mean", [False, True])

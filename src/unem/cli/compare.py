@@ -200,7 +200,7 @@ def _table(result: Comparison) -> Table:
 
     more = {"tail_accuracy": "worst\ntenth", "ms_per_task": "ms/task"}
     if any(row["validation_tasks"] for row in result.rows()):
-        more |= {"validation_tasks": "valid.\ntasks", "tuning_seconds": "tuning\ns"}
+        more |= {"chosen": "settings", "validation_tasks": "valid.\ntasks", "tuning_seconds": "tuning\ns"}
     else:
         more |= {"calibration_error": "calib.\nerror", "peak_memory_mb": "MB"}
     table = Table("method", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1))

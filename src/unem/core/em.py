@@ -74,7 +74,7 @@ def gem(task: Task, law: Law, schedule: Schedule, *, trace: bool = False) -> Pre
         size = len(task) if trace else _tasks_at_once(task, law)
         parts = [task] if size >= len(task) else [task[i : i + size] for i in range(0, len(task), size)]
         results = [_run(part, law, schedule, recorder) for part in parts]
-        probabilities = torch.cat(results) if len(results) > 1 else results[0]
+        probabilities = (torch.cat(results) if len(results) > 1 else results[0]).to(task.dtype)
     if task.single:
         probabilities = probabilities.squeeze(0)
     return Prediction(probabilities, recorder.trace() if recorder else None)

@@ -7,7 +7,7 @@ far to trust the probabilities of a method, :func:`assess` how well that holds.
 
 from unem.evaluation.assessment import Assessment, assess
 from unem.evaluation.calibration import Calibrated, Calibration, calibrate, fit_temperature
-from unem.evaluation.comparison import FORMATS, Comparison, cells, compare
+from unem.evaluation.comparison import FORMATS, Comparison, better_of, cells, compare
 from unem.evaluation.digests import code_digest, code_version, content_digest, value_digest
 from unem.evaluation.metrics import expected_calibration_error, interval95
 from unem.evaluation.new_classes import novelty
@@ -29,6 +29,7 @@ __all__ = [
     "Tuned",
     "Validation",
     "assess",
+    "better_of",
     "calibrate",
     "cells",
     "circumstances",

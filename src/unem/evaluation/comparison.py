@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,9 +17,9 @@ from unem.evaluation.metrics import interval95
 from unem.evaluation.prepare import Ready, Validation, check_validation
 from unem.evaluation.record import COLUMNS as NUMBERS
 from unem.evaluation.scoring import Evaluation, evaluate
-from unem.methods import Method
+from unem.methods import Method, method_info
 
-__all__ = ["COLUMNS", "FORMATS", "Comparison", "cells", "compare"]
+__all__ = ["COLUMNS", "FORMATS", "Comparison", "better_of", "cells", "compare"]
 
 
 def _columns() -> dict[str, str]:
@@ -28,7 +29,7 @@ def _columns() -> dict[str, str]:
         titles[column.name] = column.title
         if column.name == "interval":
             titles |= {"difference": "to the best", "difference_interval": "± paired"}
-    return titles | {"validation_tasks": "validation tasks", "tuning_seconds": "tuning s"}
+    return titles | {"chosen": "settings", "validation_tasks": "validation tasks", "tuning_seconds": "tuning s"}
 
 
 COLUMNS = _columns()
@@ -101,7 +102,9 @@ def compare(
         methods: methods, or names of registered ones.
         shots: numbers of shots; the protocol's when left out.
         validation: where the methods given by name are tuned, or learned, before they are compared: for each number of
-            shots, each on the same validation tasks. Their defaults are used when left out.
+            shots, each on the same validation tasks. Their defaults are used when left out. A method that was tuned is
+            also run with its defaults, and the better of both is shown (``chosen``): validation tasks may mislead, and
+            no method should look worse than its authors left it.
         progress: called with (method and shots, tasks done, tasks in all).
 
     The other arguments are those of :func:`unem.evaluate`.
@@ -124,23 +127,28 @@ def compare(
         name = method if isinstance(method, str) else method.name
         changed = replace(protocol, shots=count)
         report = None if progress is None else lambda done, total: progress(f"{name}, {count} shots", done, total)
-        prepared = None
-        if validation is not None and isinstance(method, str):
-            if progress:
-                progress(f"{name}, {count} shots: tuning", 0, tasks)
-            prepared = validation.ready(method, changed, features.num_classes, device)
-            method = prepared.method
-        result = evaluate(
-            method, features, changed, query=query, tasks=tasks, seed=seed, device=device, progress=report
-        )
-        return result if prepared is None else replace(result, run={**result.run, **_spent(prepared)})
+        run = partial(evaluate, features=features, protocol=changed, query=query, tasks=tasks, seed=seed, device=device)
+        if validation is None or not isinstance(method, str):
+            return run(method, progress=report)
+        if progress:
+            progress(f"{name}, {count} shots: tuning", 0, tasks)
+        prepared = validation.ready(method, changed, features.num_classes, device)
+        return better_of(prepared, partial(run, progress=report))
 
     counts = shots or (protocol.shots,)
     return Comparison(tuple((count, tuple(evaluated(m, count) for m in methods)) for count in counts))
 
 
-def _spent(prepared: Ready) -> dict[str, Any]:
-    return {"tuned": prepared.settings, "validation_tasks": prepared.runs, "tuning_seconds": prepared.seconds}
+def better_of(prepared: Ready, run: Callable[[Method], Evaluation]) -> Evaluation:
+    """A method that was made ready, as evaluated by ``run``: with the settings that were found or with its defaults,
+    whichever did better on these tasks; its ``run["chosen"]`` says which."""
+    result = run(prepared.method)
+    chosen = "learned" if method_info(prepared.method.name).learned else "default"
+    if prepared.untuned is not None:
+        default = run(prepared.untuned)
+        result, chosen = (default, "default") if default.accuracy > result.accuracy else (result, "tuned")
+    spent = {"tuned": prepared.settings, "validation_tasks": prepared.runs, "tuning_seconds": prepared.seconds}
+    return replace(result, run={**result.run, **spent, "chosen": chosen})
 
 
 def _rows(shots: int, results: Sequence[Evaluation]) -> list[dict[str, Any]]:
@@ -154,6 +162,7 @@ def _rows(shots: int, results: Sequence[Evaluation]) -> list[dict[str, Any]]:
             **{column.name: column.of(result) for column in NUMBERS},
             "difference": difference.mean().item(),
             "difference_interval": interval95(difference),
+            "chosen": result.run.get("chosen", ""),
             "validation_tasks": result.run.get("validation_tasks", 0),
             "tuning_seconds": result.run.get("tuning_seconds", 0.0),
         }

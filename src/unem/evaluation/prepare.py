@@ -13,6 +13,7 @@ import torch
 from unem.data import FeatureSet, Protocol
 from unem.errors import InputError
 from unem.evaluation.digests import cached
+from unem.evaluation.record import describe_method
 from unem.evaluation.tuning import determining, tune
 from unem.methods import Method, create_for, create_method, grid_points, method_info
 from unem.presets import load_schedule
@@ -27,12 +28,14 @@ class Ready:
     Attributes:
         runs: validation tasks that were classified, over all points of the grid or all steps of learning.
         seconds: the time that took.
+        untuned: the method with its own defaults, where a grid found other settings.
     """
 
     method: Method
     settings: dict[str, Any]
     runs: int
     seconds: float
+    untuned: Method | None = None
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,9 @@ class Validation:
             cache=self.cache,
         )
         method = create_for(name, protocol, num_classes, **tuned.settings)
-        return Ready(method, tuned.settings, len(tuned.trials) * tuned.tasks, tuned.seconds)
+        other = describe_method(method) != describe_method(untuned)
+        spent = len(tuned.trials) * tuned.tasks, tuned.seconds
+        return Ready(method, tuned.settings, *spent, untuned if other else None)
 
     def _learned(self, name: str, protocol: Protocol, device: torch.device | str) -> Ready:
         drawn = determining(self.features, self.query, protocol, 0, self.seed)

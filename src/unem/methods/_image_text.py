@@ -12,7 +12,7 @@ from torch import Tensor
 from unem.core.memory import tasks_per_batch
 from unem.core.task import PADDING, Prediction, Task, predicted
 from unem.errors import InputError
-from unem.methods._common import Settings
+from unem.methods._common import Settings, unit_length
 
 __all__ = [
     "ImageTextMethod",
@@ -23,14 +23,18 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ImageTextMethod(Settings, ABC):
-    """A method on unit image embeddings with the class texts beside them; its fields are its settings."""
+    """A method on unit image embeddings with the class texts beside them; its fields are its settings.
+
+    Images of any length may come: here, and nowhere else, they are scaled to unit length, as a task does with texts.
+    """
 
     def predict(self, task: Task) -> Prediction:
         if task.text is None:
             raise InputError(f"text: {self.name} needs the embeddings of the class texts, and the task has none")
-        size = _tasks_at_once(task)
+        text = task.text
+        size, task = _tasks_at_once(task), unit_length(task)
         with torch.no_grad():
-            parts = [self.probabilities(task[i : i + size], task.text) for i in range(0, len(task), size)]
+            parts = [self.probabilities(task[i : i + size], text) for i in range(0, len(task), size)]
         probabilities = torch.cat(parts) if len(parts) > 1 else parts[0]
         return predicted(task, probabilities)
 

@@ -17,7 +17,7 @@ from unem.methods._registry import register_method
 @register_method(
     "laplacian-shot",
     reference="I. Ziko et al., Laplacian regularized few-shot learning, ICML 2020",
-    grid={"smoothness": (0.1, 0.3, 0.7, 1.5)},
+    grid={"smoothness": (0.1, 0.3, 0.7, 1.5, 3.0, 9.0)},
 )
 @dataclass(frozen=True)
 class LaplacianShot(Settings):

@@ -47,12 +47,12 @@ class Logistic(Settings):
         if support.shape[1] < support.shape[2]:  # the optimum lies in the span of the support, which is smaller
             basis = torch.linalg.qr(support.mT).Q
             support, query = support @ basis, query @ basis
-        problem = _Problem(_with_ones(support) * is_sample(task).unsqueeze(-1), one_hot(task), self.C)
-        return (_with_ones(query) @ _newton(problem, self.max_iterations)).softmax(-1)
+        problem = Problem(_with_ones(support) * is_sample(task).unsqueeze(-1), one_hot(task), self.C)
+        return (_with_ones(query) @ newton(problem, self.max_iterations)).softmax(-1)
 
 
 @dataclass(frozen=True)
-class _Problem:
+class Problem:
     """½‖W‖² + C Σ_n −ln softmax(x_n W)_{y_n}; the last row of W is the intercept. Padding rows of x and y are zero."""
 
     x: Float[Tensor, "task sample feature"]
@@ -75,9 +75,9 @@ class _Problem:
         return self.C * self.x.mT @ (change - p * change.sum(-1, keepdim=True)) + self.penalised(v)
 
 
-def _newton(problem: _Problem, max_iterations: int) -> Tensor:
+def newton(problem: Problem, max_iterations: int, start: Tensor | None = None) -> Tensor:
     """Newton's method with backtracking; a task whose gradient has vanished is left alone."""
-    w = problem.x.new_zeros(len(problem.x), problem.x.shape[2], problem.y.shape[2])
+    w = problem.x.new_zeros(len(problem.x), problem.x.shape[2], problem.y.shape[2]) if start is None else start
     eps = torch.finfo(w.dtype).eps
     tolerance = max(eps**0.5, 8 * eps * problem.C * problem.x.shape[1])  # the second is the gradient's own rounding
     for _ in range(max_iterations):
@@ -92,7 +92,7 @@ def _newton(problem: _Problem, max_iterations: int) -> Tensor:
     return w
 
 
-def _conjugate_gradients(problem: _Problem, p: Tensor, right: Tensor, steps: int) -> Tensor:
+def _conjugate_gradients(problem: Problem, p: Tensor, right: Tensor, steps: int) -> Tensor:
     """Solve H v = right, nearly: a task rests once its residual is a thousandth of what it was."""
     v, residual, direction = torch.zeros_like(right), right, right
     size = first = _dot(right, right)
@@ -109,7 +109,7 @@ def _conjugate_gradients(problem: _Problem, p: Tensor, right: Tensor, steps: int
     return v
 
 
-def _backtrack(problem: _Problem, w: Tensor, direction: Tensor, gradient: Tensor, active: Tensor) -> Tensor:
+def _backtrack(problem: Problem, w: Tensor, direction: Tensor, gradient: Tensor, active: Tensor) -> Tensor:
     """The largest of 1, ½, ¼ … that decreases each task's value enough; 0 where there is nothing to gain."""
     value, slope = problem.value(w), _dot(gradient, direction).flatten()
     step = torch.where(active, 1.0, 0.0).to(w)

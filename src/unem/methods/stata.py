@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import normalize, one_hot
 
 from unem._checks import check_count, check_number
 from unem.core.task import Task
@@ -19,21 +22,22 @@ from unem.methods._registry import register_method
     reference="M. Zanella et al., Realistic test-time adaptation of vision-language models, CVPR 2025",
     inputs="image+text",
     needs_support=False,
-    grid={"anchor": (0.1, 1.0, 10.0)},
+    grid={"anchor": (0.1, 1.0, 10.0, 100.0)},
 )
 @dataclass(frozen=True)
 class StatA(ImageTextMethod):
     r"""StatA: diagonal Gaussians that stay near their class texts where few queries say otherwise; no support is used.
 
-    With ``ŷ = softmax(T_z cos)`` and anchors ``μ'_k = t_k``, ``Σ' = Σ_ik ŷ_ik (f_i − t_k)²/|Q|``, it minimises over z,
-    μ and Σ
+    With ``ŷ = softmax(T_z cos)``, τ = ``likelihood_weight``, affinities w as in ``transclip`` and anchors
+    ``μ'_k = t_k``, ``Σ' = Σ_ik ŷ_ik (f_i − t_k)²/|Q|`` it starts from z = ŷ and the anchors and alternates,
+    ``iterations`` times and the first line once more,
 
-        ``−τ Σ z_i·ln p_i − ½ Σ w_ij z_i·z_j + Σ KL(z_i ‖ ŷ_i) + τα Σ_k KL(N(μ'_k, Σ') ‖ N(μ_k, Σ_k))``,
+        ``z_i ← softmax(τ ln p_i + Σ_j w_ij z_j + ln ŷ_i)``  (``assignment_steps`` times),
+        ``μ_k ← b_k mean_k + (1 − b_k) t_k``,   ``Σ_k ← b_k mean_k[(f − μ_k)²] + (1 − b_k)(Σ' + (t_k − μ_k)²)``,
 
-    α = ``anchor``, τ = ``likelihood_weight`` (as published), by ``z_i ← softmax(τ ln p_i + Σ_j w_ij z_j + ln ŷ_i)``
-    and, with ``b_k = σ_k/(σ_k + α)``, ``σ_k = Σ_i z_ik``,
-
-        ``μ_k ← b_k mean_k + (1 − b_k) t_k``,   ``Σ_k ← b_k mean_k[(f − μ_k)²] + (1 − b_k)(Σ' + (t_k − μ_k)²)``.
+    ``b_k = n_k/(n_k + α)``, α = ``anchor``, where mean_k, the mean of the queries weighed by z_ik, and then μ_k are
+    scaled to unit length, and n_k is the number of queries whose largest z is that of class k. All as published;
+    ``counts="soft"`` takes ``n_k = Σ_i z_ik``, the published program's other choice.
     """
 
     anchor: float = 1.0
@@ -42,6 +46,7 @@ class StatA(ImageTextMethod):
     iterations: int = 10
     assignment_steps: int = 5
     feature_scale: float = 100.0
+    counts: Literal["hard", "soft"] = "hard"
 
     def __post_init__(self) -> None:
         check_number("anchor", self.anchor, lower=0.0, strict=True)
@@ -57,19 +62,24 @@ class StatA(ImageTextMethod):
         graph, z = query_graph(query, self.neighbours), log_text.exp()
         anchor = text.expand(len(task), -1, -1)
         variance = _anchor_variance(query, anchor, z)
-        for _ in range(self.iterations):
-            means, variances = self._gaussians(query, z, anchor, variance)
+        means, variances = anchor, variance
+        for remaining in range(self.iterations, -1, -1):
             likelihood = self.likelihood_weight * log_gaussian(query, means, variances)
             z = assign(z, log_text + likelihood, graph, self.assignment_steps)
+            if remaining:
+                means, variances = self._gaussians(query, z, anchor, variance)
         return z
 
     def _gaussians(
         self, query: Tensor, z: Tensor, anchor: Tensor, variance: Tensor
     ) -> tuple[Float[Tensor, "task class feature"], Float[Tensor, "task class feature"]]:
-        mass = (z.sum(1) + self.anchor).unsqueeze(-1)
-        means = (z.mT @ query + self.anchor * anchor) / mass
-        squares = z.mT @ query.square() + self.anchor * (variance + anchor.square())
-        return means, (squares / mass - means.square()).clamp_min(VARIANCE_FLOOR)
+        own = z / z.sum(1, keepdim=True).clamp_min(torch.finfo(z.dtype).tiny)
+        count = (one_hot(z.argmax(-1), z.shape[-1]).to(z) if self.counts == "hard" else z).sum(1).unsqueeze(-1)
+        trust, average = count / (count + self.anchor), own.mT @ query
+        means = normalize(torch.lerp(anchor, normalize(average, dim=-1), trust), dim=-1)
+        around = own.mT @ query.square() + means * (own.sum(1).unsqueeze(-1) * means - 2 * average)
+        variances = torch.lerp(variance + (anchor - means).square(), around, trust)
+        return means, variances.clamp_min(VARIANCE_FLOOR)
 
 
 def _anchor_variance(query: Tensor, text: Tensor, z: Tensor) -> Float[Tensor, "task 1 feature"]:

@@ -93,7 +93,11 @@ class PrototypeDescent(InformationMaximization):
         return torch.cat([pull_support, pull_query], 1)
 
 
-@register_method("tim-gd", reference=_REFERENCE, grid={"marginal": (0.1, 0.3, 1.0)})
+@register_method(
+    "tim-gd",
+    reference=_REFERENCE,
+    grid={"marginal": (0.1, 0.3, 1.0)},
+)
 @dataclass(frozen=True)
 class TIMGD(PrototypeDescent):
     r"""TIM by gradient descent: prototypes that fit the support and maximise information about the queries.
@@ -115,7 +119,11 @@ class TIMGD(PrototypeDescent):
     iterations: int = 2000
 
 
-@register_method("tim-adm", reference=_REFERENCE, grid={"marginal": (0.1, 0.3, 1.0)})
+@register_method(
+    "tim-adm",
+    reference=_REFERENCE,
+    grid={"cross_entropy": (0.1, 1.0), "marginal": (0.1, 0.3, 1.0), "conditional": (0.1, 1.0)},
+)
 @dataclass(frozen=True)
 class TIMADM(Settings):
     r"""TIM by alternating directions: auxiliary assignments q, then prototypes, each in closed form.
@@ -130,7 +138,8 @@ class TIMADM(Settings):
     As in the paper (where μ = 1), the first neglects how the normaliser of q_n enters the class proportions. The
     settings are the paper's, for five classes with equally many queries: the marginal weighs ten times the
     cross-entropy and makes classes of one size. Where few of many classes are present it fails, as ``tim-gd`` does with
-    these weights: 8 % and 7 % on Tiny-ImageNet, 5 of 60 classes present, where class means reach 31 %.
+    these weights: 8 % and 7 % on Tiny-ImageNet, 5 of 60 classes present, where class means reach 31 %; the grid tries
+    those of ``tim-gd`` too, as the weights (1, 0.1, 1) give 27 % there.
     """
 
     cross_entropy: float = 0.1

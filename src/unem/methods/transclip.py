@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from unem._checks import check_count, check_number
 from unem.core.task import Task
@@ -20,29 +21,32 @@ from unem.methods._registry import register_method
     "transclip",
     reference="M. Zanella et al., Boosting vision-language models with transduction, NeurIPS 2024",
     inputs="image+text",
-    grid={"text_weight": (0.5, 1.0), "neighbours": (3, 10)},
+    grid={"support_weight": (0.1, 0.5, 1.0, 10.0), "text_weight": (0.5, 1.0)},
 )
 @dataclass(frozen=True)
 class TransCLIP(ImageTextMethod):
     r"""TransCLIP: Gaussians with one diagonal covariance, a neighbour graph, and a KL term to the text predictions.
 
-    With ``ŷ = softmax(T_z cos)`` and affinities ``w_ij = max(0, f_i·f_j)`` to the nearest images, as a mean over them,
-    it minimises
+    With ``ŷ = softmax(T_z cos)``, λ = ``text_weight``, γ = ``support_weight``, τ = ``likelihood_weight`` and affinities
+    ``w_ij = f_i·f_j`` (none below 0) it alternates, ``iterations`` times and the first line once more,
 
-        ``−τ Σ_Q z_i·ln p_i − τγ(|Q|/|S|) Σ_S y_i·ln p_i − ½ Σ_QQ w_ij z_i·z_j − Σ_QS w_ij z_i·y_j``
-        ``+ Σ_Q z_i·(ln z_i − λ ln ŷ_i)``
+        ``z_i ← softmax(τ ln p_i + Σ_j w_ij z_j + Σ_s w_is y_s + λ ln ŷ_i)``  (``assignment_steps`` times),
+        ``μ_k, Σ ←`` weighted means, scaled to unit length, and variances about them,
+        support images weighing γ/\|S\| and queries 1/\|Q\|.
 
-    over z, μ and Σ, with λ = ``text_weight``, γ = ``support_weight``, τ = ``likelihood_weight``, by the block updates
+    Start: class means of the support, of unit length, Σ = I/d, z = ŷ. ``w_ij`` is 1/2n of the affinity where j is one
+    of i's n = ``neighbours`` nearest queries, and as much again where i is one of j's; ``w_is`` is 1/2n of it where i
+    is the second to (n+1)-th nearest query of support image s: as published, images of the support choose, and leave
+    their nearest out as a query leaves itself out.
 
-        ``z_i ← softmax(τ ln p_i + Σ_j w_ij z_j + λ ln ŷ_i)``  (``assignment_steps`` times),
-        ``μ_k, Σ ←`` weighted means and variances, support images weighing γ/\|S\| and queries 1/\|Q\|.
-
-    Start: class means of the support, Σ = I/d, z = ŷ. τ = 1/50 is the published weight: densities in hundreds of
-    dimensions would drown the texts. The paper chooses γ on validation images, here 0.1, 0.5, 1 or 10.
+    The authors choose γ among 0.1, 0.5, 1 and 10 on validation images, as the grid does; none is published as a
+    default, and here it is 10. Published are τ = 1/50 and λ = ½ (1 without support, which the grid tries too).
+    Departure: in the published program the rows of the graph have the support first and those of z the queries, so that
+    affinities meet the assignments of other images; here each meets its own.
     """
 
     text_weight: float = 0.5
-    support_weight: float = 1.0
+    support_weight: float = 10.0
     likelihood_weight: float = 0.02
     neighbours: int = 3
     iterations: int = 10
@@ -61,26 +65,31 @@ class TransCLIP(ImageTextMethod):
     def probabilities(self, task: Task, text: Tensor) -> Tensor:
         query, support, labels = task.query, real_support(task), one_hot(task)
         text_logits = zero_shot_logits(query, text, self.feature_scale)
-        graph = query_graph(query, self.neighbours)
-        links = largest(query @ support.mT, self.neighbours) / max(self.neighbours, 1)
+        graph, links = query_graph(query, self.neighbours), self._links(support @ query.mT)
         fixed = self.text_weight * text_logits + links @ labels
-        means = (labels.mT @ support) / labels.sum(1).unsqueeze(-1)
+        means = normalize(labels.mT @ support, dim=-1)
         variances = query.new_full((len(task), 1, task.num_features), 1 / task.num_features)
         z = text_logits.softmax(-1)
-        for _ in range(self.iterations):
+        for remaining in range(self.iterations, -1, -1):
             likelihood = self.likelihood_weight * log_gaussian(query, means, variances)
             z = assign(z, fixed + likelihood, graph, self.assignment_steps)
-            means, variances = self._gaussians(task, support, labels, z)
+            if remaining:
+                means, variances = self._gaussians(task, support, labels, z)
         return z
+
+    def _links(self, similarity: Float[Tensor, "task sample query"]) -> Float[Tensor, "task query sample"]:
+        """Affinities of each query to the support images that chose it; rows of padding are zero, and choose nobody."""
+        chosen = largest(similarity, self.neighbours + 1) - largest(similarity, 1)
+        return chosen.mT / (2 * max(self.neighbours, 1))
 
     def _gaussians(
         self, task: Task, support: Tensor, labels: Tensor, z: Tensor
     ) -> tuple[Float[Tensor, "task class feature"], Float[Tensor, "task 1 feature"]]:
-        """Maximum likelihood of support, weighing γ in all, and softly assigned queries, weighing 1 in all."""
+        """Unit means, and variances about them, of support, weighing γ in all, and queries, weighing 1 in all."""
         per_image = self.support_weight / labels.sum((1, 2)).view(-1, 1, 1)
         y, z = per_image * labels, z / task.num_queries
-        mass = (y.sum(1) + z.sum(1)).unsqueeze(-1)
-        means = (y.mT @ support + z.mT @ task.query) / mass
+        mass, sums = (y.sum(1) + z.sum(1)).unsqueeze(-1), y.mT @ support + z.mT @ task.query
+        means = normalize(sums, dim=-1)
         squares = (y.sum(-1, keepdim=True) * support.square()).sum(1) + task.query.square().mean(1)
-        spread = squares - (mass * means.square()).sum(1)
+        spread = squares + (means * (mass * means - 2 * sums)).sum(1)
         return means, (spread / (1 + self.support_weight)).clamp_min(VARIANCE_FLOOR).unsqueeze(1)

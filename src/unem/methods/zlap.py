@@ -11,7 +11,7 @@ from torch import Tensor
 from unem._checks import check_count, check_number
 from unem.core.task import Task
 from unem.methods._common import one_hot
-from unem.methods._graphs import largest
+from unem.methods._graphs import largest, without_loops
 from unem.methods._image_text import ImageTextMethod, real_support
 from unem.methods._registry import register_method
 
@@ -21,20 +21,21 @@ from unem.methods._registry import register_method
     reference="V. Stojnić et al., Label propagation for zero-shot classification with vision-language models, "
     "CVPR 2024",
     inputs="image+text",
-    grid={"damping": (0.1, 0.3, 0.6), "use_support": (False, True)},
+    grid={"damping": (0.3, 0.6, 0.9), "use_support": (False, True)},
 )
 @dataclass(frozen=True)
 class ZLaP(ImageTextMethod):
     r"""ZLaP: labels propagate from the class texts to the images over a graph of both; support only if asked for.
 
-    Each image is joined to its nearest images and, separately, to its nearest texts (across modalities similarities are
-    lower and must not compete), with weights ``max(0, cos)^γ``, γ = ``power``. With ``S = D^{-½} W D^{-½}`` and Y the
-    texts' labels
+    Each image is joined to its nearest images, with weight ``max(0, cos)``, and, separately, to its nearest texts
+    (across modalities similarities are lower and must not compete), with weight ``max(0, cos)^γ``, γ = ``power``. As
+    published, an image is the first of its own ``neighbours``, so that one fewer are others, and two images that choose
+    each other are joined twice as strongly. With ``S = D^{-½} W D^{-½}`` and Y the texts' labels
 
         ``Z = (I − α S)⁻¹ Y``,   α = ``damping``,
 
-    and each query's row of Z, divided by its sum, is the prediction. ``use_support`` adds the support as labelled
-    images.
+    and each query's row of Z, divided by its sum, is the prediction. ``use_support``, which the paper does not have,
+    adds the support as labelled images.
     """
 
     neighbours: int = 5
@@ -60,12 +61,10 @@ class ZLaP(ImageTextMethod):
 
     def _graph(self, images: Tensor, text: Tensor) -> Float[Tensor, "task node node"]:
         """Texts first: edges from each image to its nearest images and to its nearest texts, never among texts."""
-        similarity = images @ images.mT
-        similarity.diagonal(dim1=1, dim2=2).zero_()
-        among = largest(similarity, self.neighbours).pow(self.power)
+        among = largest(without_loops(images @ images.mT), self.neighbours - 1)
         across = largest(images @ text.mT, self.neighbours).pow(self.power)
         none = across.new_zeros(len(images), len(text), len(text))
-        return torch.cat([torch.cat([none, across.mT], 2), torch.cat([across, 0.5 * (among + among.mT)], 2)], 1)
+        return torch.cat([torch.cat([none, across.mT], 2), torch.cat([across, among + among.mT], 2)], 1)
 
     def _propagated(self, graph: Tensor, seeds: Tensor) -> Float[Tensor, "task node class"]:
         degree = graph.sum(-1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -19,6 +19,7 @@ from unem.errors import InputError
 __all__ = ["DiagonalGaussian", "DirichletOfQueries", "KullbackLeibler", "SimplexLaw", "SquaredDistance"]
 
 LOG_FLOOR = math.log(1e-15)
+LEAST_MASS = 1e-15
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,14 @@ class SimplexLaw(Law):
     fit.
 
     The loop starts from ``u⁽⁰⁾ = z``. A class that no query is assigned to (σ_k = 0, as hard assignments make it) keeps
-    the mean it had in the layer before; as long as σ_k is a number above zero, however small, its weighted mean is
-    used.
+    the mean it had in the layer before, or its mean becomes zero (``empty``); as long as σ_k is a number above zero,
+    however small, its weighted mean is used.
     """
 
     proportion_floor: float = 1e-15
+    empty: Literal["keep", "zero"] = "keep"
+    least_mass: ClassVar[float] = 0.0
+    """Sums over a class are divided by σ_k, or by this where σ_k is smaller."""
     inputs: ClassVar[Inputs] = "similarities"
     neutral_scale: ClassVar[float] = 30.0
 
@@ -83,8 +87,8 @@ class SimplexLaw(Law):
         assert assigned is not None
         mass = assigned.unsqueeze(-1)
         tiny = torch.finfo(mass.dtype).tiny
-        mean = (assignments.mT @ statistics.values) / mass.clamp_min(tiny)
-        if previous is not None:
+        mean = (assignments.mT @ statistics.values) / mass.clamp_min(max(tiny, self.least_mass))
+        if previous is not None and self.empty == "keep":
             mean = torch.where(mass > tiny, mean, previous.mean)
         return Natural(mean, *self.fit(mean))
 
@@ -110,8 +114,12 @@ class SquaredDistance(SimplexLaw):
 
 @dataclass(frozen=True)
 class KullbackLeibler(SimplexLaw):
-    """``−KL(z ‖ θ)``, whose best θ is the mean too."""
+    """``−KL(z ‖ θ)``, whose best θ is the mean too; the sums over a class are divided by at least ``least_mass``.
 
+    At 1, the published number, a class that holds less than one query lies farther from all of them.
+    """
+
+    least_mass: float = 0.0  # type: ignore[misc]
     name: ClassVar[str] = "kl"
 
     def statistic(self, log_z: Tensor) -> Tensor:
@@ -122,25 +130,69 @@ class KullbackLeibler(SimplexLaw):
 
 
 @dataclass(frozen=True)
-class DiagonalGaussian(SimplexLaw):
-    """Gaussians with a diagonal covariance of their own; the floor keeps a class of one query from infinite density."""
+class Diagonal:
+    """θ_k and the inverse of each variance."""
 
-    variance_floor: float = 1e-3
+    mean: Float[Tensor, "task class value"]
+    precision: Float[Tensor, "task class value"]
+
+
+@dataclass(frozen=True)
+class DiagonalGaussian(SimplexLaw):
+    """Gaussians with a diagonal covariance of their own, in double precision.
+
+    A variance is ``max(Σ_n u_nk (z_n − θ_k)², variance_floor) / σ_k``: the floor, on the sum as published, keeps a
+    class of one query from infinite density.
+    """
+
+    variance_floor: float = 1e-15
     name: ClassVar[str] = "gaussian-diagonal"
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.variance_floor) and self.variance_floor > 0):
             raise InputError(f"variance_floor: expected a finite number above 0, got {self.variance_floor!r}")
 
+    def prepare(self, task: Task, *, trace: bool = False) -> Tensor:
+        return super().prepare(task, trace=trace).double()  # squares of 1e-7 beside precisions of 1e15
+
     def statistic(self, log_z: Tensor) -> Tensor:
-        z = log_z.exp()
-        return torch.cat([z, z.square()], -1)
+        return log_z.exp()
 
     def fit(self, mean: Tensor) -> tuple[Tensor, Tensor]:
-        first, second = mean.chunk(2, -1)
-        variance = (second - first.square()).clamp_min(self.variance_floor)
-        offset = -0.5 * (first.square() / variance + variance.log()).sum(-1)
-        return torch.cat([first / variance, -0.5 / variance], -1), offset
+        raise NotImplementedError("variances are not a function of the mean")
+
+    def m_step(  # type: ignore[override]
+        self, statistics: Simplex, assignments: Tensor | None, assigned: Tensor | None, previous: Diagonal | None
+    ) -> Diagonal:
+        assert assignments is not None
+        assert assigned is not None
+        mass, z = assigned.unsqueeze(-1), statistics.values
+        tiny = torch.finfo(mass.dtype).tiny
+        mean = (assignments.mT @ z) / mass.clamp_min(tiny)
+        spread = [_squares(z, mean, k).mul(assignments[..., k, None]).sum(1) for k in range(mean.shape[1])]
+        precision = mass / torch.stack(spread, 1).clamp_min(self.variance_floor)
+        if previous is not None:
+            mean = torch.where(mass > LEAST_MASS, mean, previous.mean)
+            precision = torch.where(mass > LEAST_MASS, precision, previous.precision)
+        return Diagonal(mean, precision)
+
+    def log_prob(self, statistics: Simplex, parameters: Diagonal, part: slice = ALL) -> Tensor:  # type: ignore[override]
+        z = statistics.values[:, part]
+        far = [
+            _squares(z, parameters.mean, k).mul(parameters.precision[:, k, None]).sum(-1)
+            for k in range(parameters.mean.shape[1])
+        ]
+        return 0.5 * ((parameters.precision + LEAST_MASS).log().sum(-1).unsqueeze(1) - torch.stack(far, -1))
+
+    def negative_log_likelihood(  # type: ignore[override]
+        self, statistics: Simplex, parameters: Diagonal, assignments: Tensor
+    ) -> Tensor:
+        return -(assignments * self.log_prob(statistics, parameters)).sum((-1, -2))
+
+
+def _squares(z: Tensor, mean: Tensor, k: int) -> Float[Tensor, "task query value"]:
+    """``(z_n − θ_k)²`` of one class: multiplied out, rounding would drown the smallest variances."""
+    return (z - mean[:, k, None]).square()
 
 
 @dataclass(frozen=True)
