@@ -20,7 +20,7 @@ from unem.methods.pt_map import balanced, transformed
 TESTS = Path(__file__).parents[1]
 OUTSIDE = {
     "self-training": "methods/test_evidence.py::test_self_training_is_scikit_learns",
-    "whitened-mean": "core/test_whitening.py::test_inner_products_are_those_of_the_formula",
+    "whitened-mean": "core/test_whitening.py::test_products_are_those_of_the_formula",
     "zero-shot-evidence": "core/test_proportions.py::test_assignments_and_bound_are_their_formulas",
     # torch.optim and autograd
     "alpha-am": "methods/test_vision_graphs.py::test_adaptive_manifold_is_adam_on_its_objective",
