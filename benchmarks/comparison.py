@@ -208,7 +208,11 @@ def measure(arguments: argparse.Namespace) -> None:
         if setting.file not in pools:
             pools[setting.file] = Pools(files[setting.file])
         start = time.perf_counter()
-        line = measured(row, pools[setting.file], arguments.tasks, arguments.validation, arguments.device)
+        try:
+            line = measured(row, pools[setting.file], arguments.tasks, arguments.validation, arguments.device)
+        except Exception as error:  # the other lines are worth having
+            print(f"{setting.name:13} {row.label:50} FAILED: {type(error).__name__}: {error}", flush=True)
+            continue
         append(output, line)
         spent = time.perf_counter() - start
         print(f"{setting.name:13} {row.label:50} {line['accuracy']:6} {line['chosen']:8} {spent:6.1f} s", flush=True)
