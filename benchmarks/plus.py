@@ -1,6 +1,7 @@
 """What UNEM+ and UNEM-joint reach, what each ingredient is worth, and how well a schedule generalises.
 
     python benchmarks/plus.py accuracy DIR [--only tiny-5,dtd] [--seeds 5] # learned for five classes, five seeds
+    python benchmarks/plus.py views DIR [--only tiny-5,dtd] [--seeds 1]    # which views suit which features
     python benchmarks/plus.py ablation DIR [--only tiny-5,dtd,ucf101]      # each ingredient removed, paired
     python benchmarks/plus.py transfer DIR                                 # learned on A, tested on B, K_eff not told
     python benchmarks/plus.py supports DIR                                 # unbalanced supports
@@ -8,15 +9,20 @@
     python benchmarks/plus.py cost DIR                                     # time, against unem-gaussian
     python benchmarks/plus.py ship DIR                                     # the schedules that come with the library
 
+The first three take `--jobs N` (processes) and `-o FILE.json` (every result, written as it comes).
 DIR holds the feature files. Realistic protocol: K_eff = 5, |Q| = 75, support and query disjoint.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
 
 import torch
@@ -99,37 +105,120 @@ def _with(family: ScheduleFamily, **settings: object) -> Method:
 
 
 def evaluated(
-    name: str, family: ScheduleFamily, arguments: argparse.Namespace, tasks: int | None = None, **protocol: object
+    name: str, family: ScheduleFamily, arguments: argparse.Namespace, tasks: int | None = None, split: str = "test"
 ) -> Evaluation:
     setting = SETTINGS[name]
-    support, query = setting.pools(arguments.directory, "test")
-    kind = unem.Protocol(
-        shots=setting.shots, query_classes=setting.query_classes(arguments.directory, "test"), **protocol
-    )
+    support, query = setting.pools(arguments.directory, split)
+    kind = unem.Protocol(shots=setting.shots, query_classes=setting.query_classes(arguments.directory, split))
     method = _with(family)
     return unem.evaluate(method, support, kind, query=query, tasks=tasks or arguments.tasks, seed=7)
 
 
+FIVE = FamilyConfig.fixed(5)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One schedule, learned for five classes and tested: a process of its own."""
+
+    setting: str
+    what: str
+    """How it differs from the method's own law, in a word."""
+    seed: int
+    law: Directions
+    config: FamilyConfig = FIVE
+
+    def run(self, arguments: argparse.Namespace) -> dict[str, object]:
+        torch.set_num_threads(1)
+        family = learned(self.setting, arguments, self.law, self.config, seed=self.seed)
+        result = evaluated(self.setting, family, arguments)
+        return {
+            "setting": self.setting,
+            "what": self.what,
+            "seed": self.seed,
+            "accuracy": result.accuracy,
+            "interval": result.interval,
+            "validation": evaluated(self.setting, family, arguments, 500, split="val").accuracy,
+            "seconds": family.provenance["seconds"],
+            "per_task": [round(v, 2) for v in result.per_task.tolist()],
+            "family": family.to_dict(),
+        }
+
+
+def run_jobs(jobs: Sequence[Job], arguments: argparse.Namespace) -> list[dict[str, object]]:
+    """The results in the order of the jobs; each is written as soon as it is there."""
+    found: dict[int, dict[str, object]] = {}
+    with ProcessPoolExecutor(arguments.jobs, mp_context=get_context("spawn")) as pool:
+        running = {pool.submit(job.run, arguments): number for number, job in enumerate(jobs)}
+        for done in as_completed(running):
+            found[running[done]] = done.result()
+            row = found[running[done]]
+            print(f"{row['setting']}, {row['what']}, seed {row['seed']}: {row['accuracy']:.2f}", file=sys.stderr)
+            if arguments.output:
+                aside = arguments.output.with_suffix(".part")
+                aside.write_text(json.dumps([found[number] for number in sorted(found)]))
+                aside.replace(arguments.output)
+    return [found[number] for number in sorted(found)]
+
+
 def accuracy(arguments: argparse.Namespace) -> Iterator[str]:
+    names = list(arguments.only or SETTINGS)
+    laws = {name: _law(SETTINGS[name].method) for name in names}
+    seeds = range(arguments.seeds)
+    rows = run_jobs([Job(name, "default", seed, laws[name]) for name in names for seed in seeds], arguments)
     yield "| setting | method | accuracy %, each training seed | mean, spread | 95 % interval of a seed | learning, s |"
     yield "|---|---|---|---|---|---|"
-    for name in arguments.only or SETTINGS:
-        values, seconds, width = [], 0.0, 0.0
-        for seed in range(arguments.seeds):
-            family = learned(name, arguments, config=FamilyConfig.fixed(5), seed=seed)
-            result = evaluated(name, family, arguments)
-            values.append(result.accuracy)
-            seconds, width = seconds + family.provenance["seconds"], result.interval
-        each = torch.tensor(values)
+    for name in names:
+        own = [row for row in rows if row["setting"] == name]
+        each = torch.tensor([row["accuracy"] for row in own])
         spread = f"{each.mean():.2f} ± {each.std() if len(each) > 1 else 0:.2f}"
-        listed = ", ".join(f"{v:.1f}" for v in values)
-        took = f"{seconds / len(values):.0f}"
-        yield f"| {name} | `{SETTINGS[name].method}` | {listed} | {spread} | {width:.1f} | {took} |"
+        listed = ", ".join(f"{v:.1f}" for v in each.tolist())
+        took = f"{sum(row['seconds'] for row in own) / len(own):.0f}"
+        yield f"| {name} | `{SETTINGS[name].method}` | {listed} | {spread} | {own[-1]['interval']:.1f} | {took} |"
+
+
+COMPOSITIONS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "unem-plus": (
+        ("unit", "root"),
+        ("white",),
+        ("white-root",),
+        ("unit", "root", "white"),
+        ("root", "white-root"),
+        ("unit", "white", "white-root"),
+        ("unit", "root", "white", "white-root"),
+    ),
+    "unem-joint": (
+        ("unit",),
+        ("white",),
+        ("unit", "white"),
+        ("root", "white-root"),
+        ("unit", "root", "white", "white-root"),
+    ),
+}
+
+
+def views(arguments: argparse.Namespace) -> Iterator[str]:
+    """Which views suit which features, on validation tasks, which is where the choice belongs, and on test tasks."""
+    yield "| setting | views | validation | test | learned weights |"
+    yield "|---|---|---|---|---|"
+    jobs = [
+        Job(name, ", ".join(some), seed, replace(_law(SETTINGS[name].method), views=some))
+        for seed in range(arguments.seeds)
+        for name in arguments.only or SETTINGS
+        for some in COMPOSITIONS[SETTINGS[name].method]
+    ]
+    for row in run_jobs(jobs, arguments):
+        weights = ", ".join(f"{w:.2f}" for w in row["family"]["view_weights"])
+        scores = f"{row['validation']:.2f} | {row['accuracy']:.2f}"
+        yield f"| {row['setting']} | {row['what']} | {scores} | {weights} |"
 
 
 REMOVED: dict[str, dict[str, object]] = {
-    "second view (√)": {"views": ("unit",)},
+    "whitening (views unit and root)": {"views": ("unit", "root")},
+    "the view that is not whitened": {"views": ("white-root",)},
+    "roots (views unit and white)": {"views": ("unit", "white")},
     "directions (plain features instead)": {"views": ("plain",)},
+    "learned weight of a query (1 instead)": {"learn_query_weight": False},
     "scatter scale": {"scatter_scale": False},
     "propagation": {"neighbours": 0},
     "leave-one-out": {"leave_one_out": False},
@@ -139,19 +228,22 @@ REMOVED: dict[str, dict[str, object]] = {
 
 def ablation(arguments: argparse.Namespace) -> Iterator[str]:
     names = arguments.only or ["tiny-5", "dtd", "ucf101"]
-    config = FamilyConfig.fixed(5)
-    full = {name: evaluated(name, learned(name, arguments, config=config), arguments) for name in names}
+    jobs = []
+    for what, change in {"nothing": {}, **REMOVED}.items():
+        of_config = {k: v for k, v in change.items() if k in ("loss", "learn_query_weight")}
+        config = replace(FIVE, **of_config)
+        of_law = {k: v for k, v in change.items() if k not in of_config}
+        jobs += [Job(n, what, 0, replace(_law(SETTINGS[n].method), **of_law), config) for n in names]
+    rows = {(row["what"], row["setting"]): row for row in run_jobs(jobs, arguments)}
     yield "| removed | " + " | ".join(names) + " |"
     yield "|---|" + "---|" * len(names)
-    yield "| nothing | " + " | ".join(f"{full[n].accuracy:.1f} ± {full[n].interval:.1f}" for n in names) + " |"
-    for what, change in REMOVED.items():
+    full = [rows["nothing", n] for n in names]
+    yield "| nothing | " + " | ".join(f"{row['accuracy']:.1f} ± {row['interval']:.1f}" for row in full) + " |"
+    for what in REMOVED:
         cells = []
         for name in names:
-            law = replace(_law(SETTINGS[name].method), **{k: v for k, v in change.items() if k != "loss"})
-            other = replace(config, loss=change.get("loss", "gce"))
-            without = evaluated(name, learned(name, arguments, law, other), arguments)
-            difference = without.per_task - full[name].per_task
-            cells.append(f"{difference.mean():+.1f} ± {interval95(difference):.1f}")
+            each, whole = (torch.tensor(rows[w, name]["per_task"], dtype=torch.float64) for w in (what, "nothing"))
+            cells.append(f"{(each - whole).mean():+.1f} ± {interval95(each - whole):.1f}")
         yield f"| {what} | " + " | ".join(cells) + " |"
 
 
@@ -301,12 +393,14 @@ def ship(arguments: argparse.Namespace) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = {f.__name__: f for f in (accuracy, ablation, transfer, supports, streams, cost, ship)}
+    commands = {f.__name__: f for f in (accuracy, views, ablation, transfer, supports, streams, cost, ship)}
     parser.add_argument("what", choices=commands)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--only", type=lambda text: text.split(","))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--tasks", type=int, default=1000)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
     for line in commands[arguments.what](arguments):
         print(line, flush=True)

@@ -208,7 +208,7 @@ def directions() -> Figure:
 
 def views() -> Figure:
     """Classes 1 and 2 differ in one large channel, 3 and 4 in many small ones."""
-    law = unem.Directions(neighbours=0)
+    law = unem.Directions(views=("unit", "root"), neighbours=0)
     laws = (replace(law, views=("unit",)), replace(law, views=("root",)), law)
     shares = torch.zeros(3, 2)
     for seed in range(20):

@@ -355,3 +355,30 @@ def test_a_law_with_a_parameter_of_its_own_is_differentiated():
     object.__setattr__(law, "weight", torch.tensor(0.7, dtype=torch.float64, requires_grad=True))
     u = unem.gem(reference.random_task(tasks=1), law, unem.Schedule(1.0, 1.5)).probabilities
     assert torch.autograd.grad(u[..., 0].sum(), law.weight)[0] != 0
+
+
+@pytest.mark.parametrize("law", [unem.Gaussian(form="gram"), unem.Gaussian(form="direct"), unem.Dirichlet()])
+def test_a_query_of_weight_two_counts_as_two(law):
+    """In the M-step; the proportions do not change when every query is there twice."""
+    task = reference.random_task(similarities=law.name == "dirichlet")
+    twice = unem.Task(task.support, task.support_labels, torch.cat([task.query, task.query], 1))
+    values = {"class_balance": (0.5, 1.0, 1.5), "temperature": 1.5, "law": law.name}
+    heavy = unem.gem(task, law, unem.Schedule(**values, query_weight=2.0)).probabilities
+    expected = unem.gem(twice, law, unem.Schedule(**values)).probabilities[:, : task.num_queries]
+    torch.testing.assert_close(heavy, expected, rtol=0, atol=1e-8)
+    light = unem.gem(task, law, unem.Schedule(**values, query_weight=(1.0, 0.1, 0.1))).probabilities
+    assert (light - heavy).abs().max() > 1e-3
+
+
+def test_weighed_queries_have_no_objective():
+    with pytest.raises(unem.InputError, match=r"trace: .* query_weight 1"):
+        unem.gem(reference.random_task(), unem.Gaussian(), unem.Schedule(query_weight=0.5), trace=True)
+
+
+def test_the_kernel_of_the_whole_loop_knows_weight_one_only(monkeypatch):
+    asked = []
+    monkeypatch.setattr(unem.Gaussian, "shortcut", lambda self, *_: asked.append(True))
+    unem.gem(reference.random_task(), unem.Gaussian(), unem.Schedule(query_weight=0.5))
+    assert not asked
+    unem.gem(reference.random_task(), unem.Gaussian(), unem.Schedule())
+    assert asked

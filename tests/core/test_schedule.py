@@ -30,6 +30,14 @@ def test_round_trip(tmp_path_factory, layers, scale, law):
     assert again.provenance == {"seed": 3}
 
 
+def test_the_weight_of_a_query_is_kept_where_it_is_not_one():
+    assert "query_weight" not in Schedule().to_dict()
+    schedule = Schedule(query_weight=(0.3, 2.0))
+    assert Schedule.from_dict(schedule.to_dict()) == schedule
+    assert schedule.query_weights == (0.3, 2.0)
+    assert Schedule(layers=2).query_weights == (1.0, 1.0)
+
+
 def test_lambda_is_beta_times_queries():
     assert Schedule((1.0, 2.0)).lam(75) == (75.0, 150.0)
     assert Schedule(2.0, layers=3).lam(10) == (20.0, 20.0, 20.0)
@@ -49,6 +57,8 @@ def test_lambda_is_beta_times_queries():
         ({"layers": 0}, "layers: expected a whole number of at least 1"),
         ({"layers": 2.5}, "layers: expected a whole number of at least 1"),
         ({"feature_scale": (1.0, 2.0)}, "feature_scale"),
+        ({"query_weight": -0.5}, "query_weight: expected finite numbers of at least 0"),
+        ({"class_balance": (1.0, 2.0), "query_weight": (1.0,)}, "query_weight must have one value per layer"),
         ({"law": ""}, "law: expected"),
         ({"law": 3}, "law: expected"),
     ],

@@ -69,6 +69,8 @@ def gem(task: Task, law: Law, schedule: Schedule, *, trace: bool = False) -> Pre
     """
     if schedule.law not in (None, law.name):
         raise InputError(f"schedule: it is meant for the {schedule.law} law, but the law given is {law.name}")
+    if trace and any(weight != 1 for weight in schedule.query_weights):
+        raise InputError("trace: the objective of the paper is that of query_weight 1; with another there is none")
     recorder = _Recorder() if trace else None
     with torch.set_grad_enabled(_wants_gradient(task, law)):
         size = len(task) if trace else _tasks_at_once(task, law)
@@ -100,10 +102,11 @@ def run(
     """
     scaled = law.scaled(statistics, **values.numbers)
     if observe is None and not log and not values.learned and not torch.is_grad_enabled():
-        in_one_go = law.shortcut(scaled, values.class_balances, values.temperatures)  # type: ignore[arg-type]
+        plain = all(weight == 1 for weight in values.query_weights)  # the kernels know no other
+        in_one_go = law.shortcut(scaled, values.class_balances, values.temperatures) if plain else None  # type: ignore[arg-type]
         if in_one_go is not None:
             return in_one_go, scaled
-    weights = values.class_balances, values.temperatures, values.text_weights
+    weights = values.class_balances, values.temperatures, values.text_weights, values.query_weights
     return iterate(law, scaled, *weights, observe=observe, log=log), scaled
 
 
@@ -142,19 +145,22 @@ def iterate(
     class_balances: Sequence[float | Tensor],
     temperatures: Sequence[float | Tensor],
     text_weights: Sequence[float | Tensor] = (),
+    query_weights: Sequence[float | Tensor] = (),
     *,
     observe: Observer | None = None,
     log: bool = False,
 ) -> Float[Tensor, "task query class"]:
     """The loop on prepared statistics; returns the last layer's u, or ln u with ``log``.
 
-    Differentiable in β, T and whatever the statistics depend on.
+    Without ``query_weights`` a query counts as much as a support sample. Differentiable in β, T and whatever the
+    statistics depend on.
     """
     assignments, parameters = law.start(statistics), None
     side, earlier = law.side(statistics), law.earlier(statistics)
     assigned = None if assignments is None else assignments.sum(1)
     for layer, (beta, temperature) in enumerate(zip(class_balances, temperatures, strict=True)):
-        parameters = law.m_step(statistics, assignments, assigned, parameters)
+        weight = query_weights[layer] if query_weights else 1.0
+        parameters = law.m_step(statistics, _weighed(assignments, weight), _weighed(assigned, weight), parameters)
         log_prior = None
         if assignments is not None and assigned is not None:  # without assignments π is uniform, and cancels
             log_prior = beta * _log_proportions(law, assignments, assigned, earlier)
@@ -167,6 +173,12 @@ def iterate(
             observe(law, statistics, parameters, assignments, beta, temperature)
     assert assignments is not None
     return assignments
+
+
+def _weighed(values: Tensor | None, weight: float | Tensor) -> Tensor | None:
+    if values is None or (not isinstance(weight, Tensor) and weight == 1):
+        return values
+    return weight * values
 
 
 def _log_proportions(

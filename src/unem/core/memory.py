@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import resource
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ __all__ = [
     "images_per_batch",
     "in_parts",
     "parts_of",
+    "parts_of_tasks",
     "tasks_per_batch",
 ]
 
@@ -102,9 +103,14 @@ def in_parts(
     task: Task, numbers_per_task: int, predict: Callable[[Task], Tensor], *, at_once: int | None = None
 ) -> Tensor:
     """``predict`` on as many tasks at a time as memory is meant to hold."""
+    return torch.cat([predict(part) for part in parts_of_tasks(task, numbers_per_task, at_once=at_once)])
+
+
+def parts_of_tasks(task: Task, numbers_per_task: int, *, at_once: int | None = None) -> Iterator[Task]:
+    """As many tasks at a time as memory is meant to hold."""
     sharers = gpu_sharers() if task.device.type == "cuda" else 1
     size = max(1, (at_once or NUMBERS_AT_ONCE[task.device.type]) // sharers // numbers_per_task)
-    return torch.cat([predict(task[i : i + size]) for i in range(0, len(task), size)])
+    return (task[i : i + size] for i in range(0, len(task), size))
 
 
 class PeakMemory:

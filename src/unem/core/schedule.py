@@ -22,8 +22,8 @@ PerLayer = float | tuple[float, ...]
 
 @dataclass(frozen=True)
 class LayerValues:
-    """What the loop runs with: β, T and γ of each layer, and the numbers that :meth:`unem.core.laws.Law.scaled` takes
-    by name.
+    """What the loop runs with: β, T, γ and w of each layer, and the numbers that :meth:`unem.core.laws.Law.scaled`
+    takes by name.
 
     Plain numbers, or tensors where they are learned.
     """
@@ -31,6 +31,7 @@ class LayerValues:
     class_balances: Sequence[float | Tensor]
     temperatures: Sequence[float | Tensor]
     text_weights: Sequence[float | Tensor]
+    query_weights: Sequence[float | Tensor]
     numbers: Mapping[str, Any]
 
     @property
@@ -56,6 +57,7 @@ class Schedule:
         propagation: share 0 … 1 of its neighbours in a query's features, for a law that propagates.
         neighbours: how many neighbours.
         text_weight: γ, the weight of the similarity to a class's text, for a law that has text.
+        query_weight: w ≥ 0, how much a query counts in the M-step beside a support sample, which counts 1.
         layers: number of layers L; taken from the sequences when they are given, else 10.
         law: name of the law the schedule is meant for (``"gaussian"``, ``"dirichlet"``, ``"directions"``, or that of a
             law of your own); no other law takes it.
@@ -76,6 +78,7 @@ class Schedule:
     propagation: float = 0.0
     neighbours: int = 0
     text_weight: PerLayer = 0.0
+    query_weight: PerLayer = 1.0
     layers: int = None  # type: ignore[assignment]  # a number once made
     law: str | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
@@ -89,12 +92,13 @@ class Schedule:
         if more or not (math.isfinite(scale) and scale > 0):
             raise InputError(f"feature_scale: expected a finite number above 0, got {self.feature_scale!r}")
         text = _per_layer(self.text_weight, "text_weight", lower=-math.inf)
-        lengths = {len(v) for v in (balance, temperature, text) if isinstance(v, tuple)}
+        weight = _per_layer(self.query_weight, "query_weight", lower=0.0)
+        lengths = {len(v) for v in (balance, temperature, text, weight) if isinstance(v, tuple)}
         if len(lengths) > 1:
-            found = [str(len(v)) if isinstance(v, tuple) else "1" for v in (balance, temperature, text)]
+            found = [str(len(v)) if isinstance(v, tuple) else "1" for v in (balance, temperature, text, weight)]
             raise InputError(
-                "class_balance, temperature and text_weight must have one value per layer each, or a single one; "
-                f"got {', '.join(found[:2])} and {found[2]}"
+                "class_balance, temperature, text_weight and query_weight must have one value per layer each, or a "
+                f"single one; got {', '.join(found[:3])} and {found[3]}"
             )
         given: int | None = self.layers
         layers = lengths.pop() if lengths else 10 if given is None else given
@@ -113,8 +117,9 @@ class Schedule:
             raise InputError(f"propagation: expected a number from 0 to 1, got {self.propagation!r}")
         if not isinstance(self.neighbours, int) or isinstance(self.neighbours, bool) or self.neighbours < 0:
             raise InputError(f"neighbours: expected a whole number of at least 0, got {self.neighbours!r}")
-        made = {"class_balance": balance, "temperature": temperature, "feature_scale": scale, "text_weight": text}
-        for name, value in {**made, "view_weights": views, "propagation": float(self.propagation)}.items():
+        made = {"class_balance": balance, "temperature": temperature, "text_weight": text, "query_weight": weight}
+        single = {"feature_scale": scale, "view_weights": views, "propagation": float(self.propagation)}
+        for name, value in {**made, **single}.items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "layers", layers)
 
@@ -134,6 +139,11 @@ class Schedule:
         return _expand(self.text_weight, self.layers)
 
     @property
+    def query_weights(self) -> tuple[float, ...]:
+        """w of each layer."""
+        return _expand(self.query_weight, self.layers)
+
+    @property
     def adaptive(self) -> bool:
         """Whether anything varies from layer to layer."""
         return isinstance(self.class_balance, tuple) or isinstance(self.temperature, tuple)
@@ -145,7 +155,7 @@ class Schedule:
     def values(self, numbers: Collection[str]) -> LayerValues:
         """For the loop, with the numbers that a law names in :attr:`unem.core.laws.Law.numbers`."""
         named = {name: getattr(self, name) for name in numbers}
-        return LayerValues(self.class_balances, self.temperatures, self.text_weights, named)
+        return LayerValues(self.class_balances, self.temperatures, self.text_weights, self.query_weights, named)
 
     def lam(self, num_queries: int) -> tuple[float, ...]:
         """The paper's λ = β·|Q| of each layer."""
@@ -167,7 +177,8 @@ class Schedule:
         """The values that only some laws have, where they are not their defaults."""
         plain = {"view_weights": list(self.view_weights), "text_weight": _plain(self.text_weight)}
         values = plain | {"propagation": self.propagation, "neighbours": self.neighbours}
-        return {name: value for name, value in values.items() if value not in ([], 0, 0.0)}
+        more = {name: value for name, value in values.items() if value not in ([], 0, 0.0)}
+        return more if self.query_weight == 1 else more | {"query_weight": _plain(self.query_weight)}
 
     @classmethod
     def from_dict(cls, value: Any, source: str = "schedule") -> Schedule:

@@ -25,7 +25,7 @@ from unem._extras import require
 from unem._io import check_writable, to_json, write_aside
 from unem._version import __version__
 from unem.core import Dirichlet, Gaussian, Schedule, iterate
-from unem.core.laws.base import ALL
+from unem.core.laws.base import ALL, Law
 from unem.core.laws.dirichlet import LOG_FLOOR, ScaledDirichlet
 from unem.core.laws.gaussian import GramStatistics
 from unem.core.numerics import backends
@@ -86,7 +86,7 @@ class _Gaussian(Gaussian):
             cross=(moved @ sums.mT).unsqueeze(0),
         )
         scaled = self.scaled(statistics, schedule.feature_scale)
-        return iterate(self, scaled, schedule.class_balances, schedule.temperatures).squeeze(0)
+        return _iterated(self, scaled, schedule)
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class _Dirichlet(Dirichlet):
             shots=classes.sum(0).unsqueeze(0),
             num_classes=0,  # not known yet; one similarity for each class is what is recorded
         )
-        return iterate(self, statistics, schedule.class_balances, schedule.temperatures).squeeze(0)
+        return _iterated(self, statistics, schedule)
 
     def start(self, statistics: ScaledDirichlet) -> Tensor:
         return statistics.log_query.exp()
@@ -118,6 +118,12 @@ class _Dirichlet(Dirichlet):
 
     def query_parts(self, statistics: ScaledDirichlet) -> tuple[slice]:
         return (ALL,)  # their number is not known yet
+
+
+def _iterated(law: Law, statistics: Any, schedule: Schedule) -> Tensor:
+    """The assignments of the only task."""
+    balances, temperatures, weights = schedule.class_balances, schedule.temperatures, schedule.query_weights
+    return iterate(law, statistics, balances, temperatures, query_weights=weights).squeeze(0)
 
 
 def _log_z(similarities: Tensor) -> Tensor:

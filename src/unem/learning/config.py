@@ -151,6 +151,7 @@ class FamilyConfig:
         shots: support images of each class; several numbers for a family that is to suit any.
         query_classes: classes that may be in the query, by their number in the feature file; all when left out.
         loss: one of :data:`unem.learning.losses.LOSSES`, such as ``"gce"`` or ``"nll"``, −ln u.
+        learn_query_weight: whether the weight of a query in the M-step is learned, for each layer; 1 if not.
         gate_tasks, gate_shares: the same for the gate, which must tell k for any K; without shares there is no gate.
     """
 
@@ -168,6 +169,7 @@ class FamilyConfig:
     gate_shares: tuple[float, ...] = (1.0, 0.85, 0.7, 0.7, 0.5, 0.5, 0.35, 0.25)
     shots: tuple[int, ...] = (5,)
     query_classes: tuple[int, ...] | None = None
+    learn_query_weight: bool = True
 
     @classmethod
     def fixed(cls, effective_classes: int, queries: int = 75, **changes: Any) -> FamilyConfig:

@@ -62,14 +62,17 @@ def gate_inputs(
 
 
 def summaries(
-    law: Directions, statistics: DirectionStatistics, u: Float[Tensor, "task query class"]
+    law: Directions, statistics: DirectionStatistics, u: Float[Tensor, "task query class"], query_weight: float = 1.0
 ) -> Float[Tensor, "task summary"]:
-    """What the gate looks at: confidence, entropy of the proportions and of an assignment, evidence."""
+    """What the gate looks at: confidence, entropy of the proportions and of an assignment, evidence.
+
+    The evidence is that of means in which a query has the weight of the last layer.
+    """
     scale = math.log(max(u.shape[-1], 2))
     assigned, earlier = u.sum(1), law.earlier(statistics)
     all_assigned = assigned if earlier is None else assigned + earlier
     proportions = all_assigned / all_assigned.sum(-1, keepdim=True)
-    parameters = law.m_step(statistics, u, assigned, None)
+    parameters = law.m_step(statistics, query_weight * u, query_weight * assigned, None)
     others = (all_assigned.unsqueeze(1) - u).clamp_min(0)
     others = others / (all_assigned.sum(-1).view(-1, 1, 1) - 1).clamp_min(1)
     evidence = (law.log_prob(statistics, parameters) + torch.log(others + law.proportion_floor)).logsumexp(-1).mean(1)

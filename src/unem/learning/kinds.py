@@ -170,6 +170,8 @@ def initial_family(law: Directions, config: FamilyConfig) -> ScheduleFamily:
     nothing = torch.zeros(0, 1), torch.zeros(0, dtype=torch.int64)
     values: dict[str, Any] = {}
     for name, value in law.start_values(*nothing, 0, 0.0).items():
+        if name == "query_weight" and not config.learn_query_weight:
+            continue
         width = 1 if name in SINGLE else config.layers
         raw = float(linked(name).inverse(torch.tensor(value, dtype=torch.float64)))
         values[name] = ((raw,) * width, *((0.0,) * width for _ in range(coordinates - 1)))
@@ -233,11 +235,12 @@ def _ranges(kinds: Sequence[_Kind]) -> dict[str, tuple[float, float]]:
 @torch.no_grad()
 def _gate_examples(model: UNEM, law: Directions, kind: _Kind) -> GateExamples:
     ks = candidates(kind.num_classes)
-    seen, truth, statistics = [], [], kind.statistics
+    seen, truth, statistics, family = [], [], kind.statistics, model.schedule
     for k in ks:
         statistics = law.propagated(statistics, graph_size(k, kind.queries, law.neighbours))
         u, scaled = model.run(statistics, k, kind.shots, log=False)
-        seen.append(summaries(law, scaled, u))
+        weight = family.at(k, kind.queries, kind.num_classes, kind.shots).query_weights[-1]
+        seen.append(summaries(law, scaled, u, weight))
         truth.append(u.gather(-1, kind.labels.unsqueeze(-1)).squeeze(-1))
     inputs = gate_inputs(relative(torch.stack(seen, 1)), kind.num_classes, kind.queries, kind.shots)
     distance = torch.tensor(ks, dtype=torch.float64).log() - math.log(kind.effective_classes)

@@ -223,7 +223,7 @@ class LayeredMethod:
             statistics = law.propagated(statistics, schedule.neighbours)  # most candidates share a graph
             u, scaled = step(law, statistics, self._mixed(schedule))
             outcomes.append(u)
-            seen.append(summaries(law, scaled, u if u.ndim == 3 else u[-1]))
+            seen.append(summaries(law, scaled, u if u.ndim == 3 else u[-1], schedule.query_weights[-1]))
         return torch.stack(outcomes), relative(torch.stack(seen, 1))
 
 

@@ -49,7 +49,7 @@ class _Numbers(nn.Module):
     def values(self, *kind: Any) -> LayerValues:
         numbers = {name: self.value(name) for name in self.law.numbers}
         balances, temperatures = self._per_layer("class_balance"), self._per_layer("temperature")
-        return LayerValues(balances, temperatures, self._fixed.text_weights, numbers)
+        return LayerValues(balances, temperatures, self._fixed.text_weights, self._fixed.query_weights, numbers)
 
     def _per_layer(self, name: str) -> list[Any]:
         value, layers = self.value(name), self._fixed.layers
@@ -61,6 +61,7 @@ class _Numbers(nn.Module):
         values = {name: self.value(name) for name in LEARNABLE}
         plain = {k: _plain(v.detach().double().tolist()) if isinstance(v, Tensor) else v for k, v in values.items()}
         fixed = self._fixed
+        plain["query_weight"] = fixed.query_weight
         return Schedule(**plain, layers=fixed.layers, law=self.law.name, provenance=provenance or fixed.provenance)
 
 
@@ -84,9 +85,11 @@ class _Coefficients(nn.Module):
             "propagation": values["propagation"].squeeze(0) if "propagation" in values else 0.0,
             "neighbours": graph_size(effective_classes, queries, self.law.neighbours),
         }
-        texts = list(values["text_weight"].unbind()) if "text_weight" in values else []
-        balances, temperatures = (list(values[name].unbind()) for name in ("class_balance", "temperature"))
-        return LayerValues(balances, temperatures, texts, numbers)
+        of_layers = ("class_balance", "temperature", "text_weight", "query_weight")
+        balances, temperatures, texts, weights = (
+            list(values[name].unbind()) if name in values else [] for name in of_layers
+        )
+        return LayerValues(balances, temperatures, texts, weights, numbers)
 
     def data(self, **changes: Any) -> ScheduleFamily:
         values: dict[str, Any] = {

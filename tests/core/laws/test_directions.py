@@ -46,24 +46,77 @@ def uneven(task):
     return unem.Task(task.support, labels, task.query, num_classes=task.num_classes)
 
 
-@pytest.mark.parametrize("name", VIEWS)
+def drawn(task):
+    """A single task as rows of one table."""
+    table = torch.cat([task.support[0], task.query[0]])
+    count = task.support.shape[1]
+    rows = unem.core.rows.Rows(table)
+    index = torch.arange(len(table)).unsqueeze(0)
+    return unem.Task.drawn(rows.at(index[:, :count]), rows.at(index[:, count:]), task.num_classes)
+
+
+@pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("kind", ["ordered", "uneven", "drawn"])
 def test_views_are_their_formulas(name, kind):
     task = random_task(tasks=1)
     if kind == "uneven":
         task = uneven(task)
-    if kind == "drawn":  # rows of one table
-        table = torch.cat([task.support[0], task.query[0]])
-        count = task.support.shape[1]
-        rows = unem.core.rows.Rows(table)
-        index = torch.arange(len(table)).unsqueeze(0)
-        task = unem.Task.drawn(rows.at(index[:, :count]), rows.at(index[:, count:]), task.num_classes)
+    if kind == "drawn":
+        task = drawn(task)
     for _ in range(2):  # the second time from the images of the table
         seen, (support, query) = VIEWS[name](task), written_out(name, task)
         hot = np.eye(task.num_classes)[task.support_labels[0][task.support_labels[0] >= 0]]
         np.testing.assert_allclose(seen.query[0].numpy(), query, atol=1e-12)
         np.testing.assert_allclose(seen.sums[0].numpy(), hot.T @ support, atol=1e-12)
         assert seen.squares.item() == pytest.approx((support**2).sum())
+
+
+def whitened_out(name, task):
+    """Support and query through a whitened view, by its definition: the symmetric root of the inverse covariance."""
+    there = task.support_labels[0] >= 0
+    labels, rows = task.support_labels[0][there].numpy(), ROWS["root" if name == "white-root" else "unit"]
+    support, query = rows(task.support[0][there].numpy()), rows(task.query[0].numpy())
+    support, query = support - support.mean(0), query - support.mean(0)
+    residuals = support - np.stack([support[labels == k].mean(0) for k in range(task.num_classes)])[labels]
+    covariance = residuals.T @ residuals / (len(support) - task.num_classes)
+    shrunk = 0.3 * covariance + 0.7 * np.trace(covariance) / len(covariance) * np.eye(len(covariance))
+    values, vectors = np.linalg.eigh(shrunk)
+    root = vectors / np.sqrt(values) @ vectors.T
+    return directions(support @ root), directions(query @ root)
+
+
+@pytest.mark.parametrize("name", ["white", "white-root"])
+@pytest.mark.parametrize("kind", ["ordered", "uneven", "drawn"])
+@pytest.mark.parametrize("features", [6, 20])  # more and fewer than samples
+def test_whitened_views_are_their_formula(name, kind, features):
+    task = random_task(tasks=1, features=features)
+    task = {"ordered": task, "uneven": uneven(task), "drawn": drawn(task)}[kind]
+    seen, (support, query) = VIEWS[name](task), whitened_out(name, task)
+    sums = np.eye(task.num_classes)[task.support_labels[0][task.support_labels[0] >= 0]].T @ support
+    np.testing.assert_allclose(seen.products(seen.query, seen.query)[0].numpy(), query @ query.T, atol=1e-10)
+    np.testing.assert_allclose(seen.products(seen.query, seen.sums)[0].numpy(), query @ sums.T, atol=1e-10)
+    np.testing.assert_allclose(seen.squared_lengths(seen.sums)[0].numpy(), (sums**2).sum(1), atol=1e-10)
+    assert seen.squares.item() == pytest.approx((support**2).sum())
+
+
+@pytest.mark.parametrize("features", [3, 20])
+def test_whitened_views_of_one_shot_are_their_views(features):
+    task = random_task(shots=1, features=features)
+    schedule = unem.Schedule((1.0, 2.0), (1.5, 1.2), 3.0, view_weights=(0.3, 0.7), propagation=0.4, neighbours=3)
+    known, white = (
+        unem.gem(task, unem.Directions(views=views), schedule).probabilities
+        for views in (("unit", "root"), ("white", "white-root"))
+    )
+    torch.testing.assert_close(white, known, rtol=0, atol=1e-10)
+
+
+def test_whitening_some_tasks_at_a_time_changes_nothing(monkeypatch):
+    task, law = random_task(tasks=5, features=20), unem.Directions(views=("white",))
+    whole = law.prepare(task)
+    monkeypatch.setattr("unem.core.memory.NUMBERS_AT_ONCE", {"cpu": 4000})
+    parts = law.prepare(task)
+    for name in ("grams", "crosses", "norms"):
+        torch.testing.assert_close(getattr(parts, name), getattr(whole, name), rtol=0, atol=1e-12)
 
 
 def test_a_sample_that_is_the_centre_has_no_direction():
@@ -131,24 +184,25 @@ def test_propagation_is_that_of_the_features(neighbours):
     torch.testing.assert_close(unem.gem(task, law, schedule).probabilities[0], expected, rtol=0, atol=1e-10)
 
 
-def test_leave_one_out_leaves_one_out():
+@pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0), (1.0, 0.3, 2.0)])
+def test_leave_one_out_leaves_one_out(weights):
     """Every query is judged by means and proportions of all the others, written out one by one."""
     task, balances, temperatures = random_task(tasks=1), (1.0, 2.0, 1.5), (1.5, 1.2, 1.0)
     x, y, z = task.support[0].numpy(), task.support_labels[0].numpy(), task.query[0].numpy()
     hot, u = np.eye(4)[y], None
-    for beta, temperature in zip(balances, temperatures, strict=True):
+    for beta, temperature, weight in zip(balances, temperatures, weights, strict=True):
         logits = np.zeros((len(z), 4))
         for n in range(len(z)):
             others = np.arange(len(z)) != n
             mass, total, prior = hot.sum(0), hot.T @ x, 0.0
             if u is not None:
-                mass, total = mass + u[others].sum(0), total + u[others].T @ z[others]
+                mass, total = mass + weight * u[others].sum(0), total + weight * u[others].T @ z[others]
                 prior = beta * np.log(u[others].sum(0) / (len(z) - 1) + 1e-6)
             logits[n] = (-0.5 * ((z[n] - total / mass[:, None]) ** 2).sum(1) + prior) / temperature
         u = np.exp(logits - logits.max(1, keepdims=True))
         u /= u.sum(1, keepdims=True)
     law = unem.Directions(**{**OFF, "leave_one_out": True})
-    ours = unem.gem(task, law, unem.Schedule(balances, temperatures)).probabilities[0]
+    ours = unem.gem(task, law, unem.Schedule(balances, temperatures, query_weight=weights)).probabilities[0]
     np.testing.assert_allclose(ours.numpy(), u, atol=1e-10)
 
 
@@ -164,7 +218,9 @@ def test_text_adds_its_similarity_in_every_layer():
 
 
 def test_ingredients_that_do_not_exist():
-    with pytest.raises(unem.InputError, match="views: expected some of plain, unit, root, got 'left'"):
+    with pytest.raises(
+        unem.InputError, match="views: expected some of plain, unit, root, white, white-root, got 'left'"
+    ):
         unem.Directions(views=("left",))
     with pytest.raises(unem.InputError, match="neighbours"):
         unem.Directions(neighbours=-1)
@@ -176,13 +232,14 @@ def test_ingredients_that_do_not_exist():
         unem.gem(random_task(), unem.Directions(), unem.Schedule(), trace=True)
 
 
-def test_what_a_batch_leaves_stands_beside_the_support():
+@pytest.mark.parametrize("features", [6, 20])
+def test_what_a_batch_leaves_stands_beside_the_support(features):
     """Queries that were assigned for certain are as good as samples of the support, seen from where the support was."""
-    task = random_task(tasks=1, queries=8)
-    law = unem.Directions(neighbours=0)
+    task = random_task(tasks=1, queries=8, features=features)
+    law = unem.Directions(views=("unit", "root", "white", "white-root"), neighbours=0)
     hard = torch.eye(4, dtype=torch.float64)[torch.arange(8) % 4].unsqueeze(0)
     left = law.carried(task, hard)
-    later = random_task(tasks=1, queries=5, seed=1).query
+    later = random_task(tasks=1, queries=5, features=features, seed=1).query
     batch = unem.Task(task.support, task.support_labels, later)
     found = law.prepare(batch, carried=left)
     plain = law.prepare(batch)
@@ -190,8 +247,9 @@ def test_what_a_batch_leaves_stands_beside_the_support():
     assert torch.equal(found.shots, plain.shots + 2)
     assert torch.equal(found.earlier, torch.full((1, 4), 2.0, dtype=torch.float64))
     for view, name in enumerate(law.views):
-        support, query = (torch.tensor(x) for x in written_out(name, task))
-        now = torch.tensor(written_out(name, batch)[1])
+        explicit = whitened_out if name.startswith("white") else written_out
+        support, query = (torch.tensor(x) for x in explicit(name, task))
+        now = torch.tensor(explicit(name, batch)[1])
         sums = torch.stack([support[labels == k].sum(0) + query[k::4].sum(0) for k in range(4)])
         means = torch.stack([support[labels == k].mean(0) for k in range(4)])
         spread = (support - means[labels]).square().sum() / (4 * (shots - 1))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unem.core.laws.base import ALL, Law, Scale, Statistics
 from unem.core.laws.gaussian import GramParameters, GramStatistics
-from unem.core.laws.views import VIEWS, Seen, alone, scatter
+from unem.core.laws.views import ROWS, VIEWS, Seen, alone, scatter
 from unem.core.task import Inputs, Task
 from unem.errors import InputError
 
@@ -50,7 +50,7 @@ class Directions(Law):
         torch.Size([30, 5])
     """
 
-    views: tuple[str, ...] = ("unit", "root")
+    views: tuple[str, ...] = ("root", "white-root")
     scatter_scale: bool = True
     neighbours: int = 10
     leave_one_out: bool = True
@@ -68,7 +68,7 @@ class Directions(Law):
         unknown = [v for v in self.views if v not in VIEWS]
         if unknown or not self.views:
             raise InputError(f"views: expected some of {', '.join(VIEWS)}, got {unknown[0] if unknown else 'none'!r}")
-        if not self.support and ("plain" in self.views or not self.text):
+        if not self.support and not (self.text and set(self.views) <= ROWS.keys()):
             raise InputError("support: without it a law needs text, and the views unit or root")
         if self.neighbours < 0:
             raise InputError(f"neighbours: expected a whole number of at least 0, got {self.neighbours!r}")
@@ -85,7 +85,7 @@ class Directions(Law):
         effective_classes: float,
     ) -> dict[str, float]:
         """Scatter-scaled features start alike, whatever they are."""
-        start = {"class_balance": 1.3, "temperature": 2.3, "feature_scale": 7.0}
+        start = {"class_balance": 1.3, "temperature": 2.3, "feature_scale": 7.0, "query_weight": 1.0}
         if self.neighbours:
             start["propagation"] = 0.5
         if self.text:
@@ -100,17 +100,17 @@ class Directions(Law):
         grams, crosses, norms = [], [], []
         for view, name in enumerate(self.views):
             seen = self._seen(name, task)
-            cross, weight = seen.query @ seen.sums.mT, torch.ones_like(shots[:, 0])
+            cross, weight = seen.products(seen.query, seen.sums), torch.ones_like(shots[:, 0])
             if self.scatter_scale and self.support:
                 some_single = task.even_shots is None or task.even_shots == 1
                 weight = scatter(seen, shots, cross, some_single=some_single).reciprocal()
             sums = seen.sums
             if carried is not None:
                 sums = sums + carried.sums[view]
-                cross = seen.query @ sums.mT
-            grams.append(weight.view(-1, 1, 1) * (seen.query @ seen.query.mT))
+                cross = seen.products(seen.query, sums)
+            grams.append(weight.view(-1, 1, 1) * seen.products(seen.query, seen.query))
             crosses.append(weight.view(-1, 1, 1) * cross)
-            norms.append(weight.view(-1, 1) * sums.square().sum(-1))
+            norms.append(weight.view(-1, 1) * seen.squared_lengths(sums))
         nearest = nearest_queries(grams[0], self.neighbours) if self.neighbours else None
         text = None
         if self.text:
@@ -226,7 +226,7 @@ class Carried:
     """Queries of earlier batches, summed by class; batches add up, and can be taken away again."""
 
     mass: Float[Tensor, "task class"]
-    sums: tuple[Float[Tensor, "task class feature"], ...]
+    sums: tuple[Float[Tensor, "task class _"], ...]
     """In each view."""
 
     def at_most(self, queries: float) -> Carried:

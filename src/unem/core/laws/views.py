@@ -10,10 +10,14 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from unem.core.memory import parts_of_tasks
 from unem.core.rows import Rows
 from unem.core.task import PADDING, Task
+from unem.core.whitening import fit_whitening
 
-__all__ = ["VIEWS", "Seen", "alone", "plain", "root", "scatter", "unit"]
+__all__ = ["ROWS", "VIEWS", "Seen", "alone", "plain", "root", "scatter", "unit", "white", "white_root"]
+
+WHITE_SHRINK = 0.7  # of the covariance within classes; never far from the best, whatever the features
 
 
 @dataclass(frozen=True)
@@ -25,8 +29,17 @@ class Seen:
     """Of the support, ``Σ_{n: y_n = k} x_n``."""
     squares: Float[Tensor, " task"]
     """Of the support, ``Σ_n ‖x_n‖²``."""
-    centre: Float[Tensor, "task 1 feature"]
-    """What was subtracted, so that more queries can be seen the same way."""
+    signs: Float[Tensor, " feature"] | None = None
+    """How each coordinate counts in an inner product; None where all count as they are."""
+
+    def products(self, a: Float[Tensor, "task x feature"], b: Float[Tensor, "task y feature"]) -> Tensor:
+        """Inner products of rows of this view, or of sums of them, ``[task, x, y]``."""
+        return (a if self.signs is None else a * self.signs) @ b.mT
+
+    def squared_lengths(self, rows: Float[Tensor, "task row feature"]) -> Float[Tensor, "task row"]:
+        """``‖x‖²`` of such rows."""
+        squares = rows.square()
+        return squares.sum(-1) if self.signs is None else squares @ self.signs
 
 
 def plain(task: Task) -> Seen:
@@ -38,7 +51,7 @@ def plain(task: Task) -> Seen:
     there = (task.support_labels != PADDING).to(task.dtype)
     squares = (there * lengths).sum(1) - 2 * (sums.sum(1) * centre.squeeze(1)).sum(-1)
     squares = squares + there.sum(1) * centre.square().sum((1, 2))
-    return Seen(task.query - centre, sums - shots * centre, squares, centre)
+    return Seen(task.query - centre, sums - shots * centre, squares)
 
 
 def unit(task: Task) -> Seen:
@@ -56,7 +69,7 @@ def alone(name: str, task: Task) -> Seen:
     rows = task.query_rows.map(ROWS[name], keep=True).gathered()
     centre = rows.mean(1, keepdim=True)
     sums = rows.new_zeros(len(task), task.num_classes, rows.shape[2])
-    return Seen(normalize(rows - centre, dim=-1), sums, sums.new_zeros(len(task)), centre)
+    return Seen(normalize(rows - centre, dim=-1), sums, sums.new_zeros(len(task)))
 
 
 def unit_rows(rows: Tensor) -> Tensor:
@@ -80,7 +93,40 @@ def _directions(task: Task, of_row: Callable[[Tensor], Tensor]) -> Seen:
     sums = task.class_sums(rows, inverse) - task.sum_by_class(inverse.unsqueeze(-1)) * centre
     squares = (inverse > 0).to(task.dtype).sum(1)  # each has length one, but for those that are the centre itself
     query = normalize(task.query_rows.map(of_row, keep=True).gathered() - centre, dim=-1)
-    return Seen(query, sums, squares, centre)
+    return Seen(query, sums, squares)
+
+
+def white(task: Task) -> Seen:
+    """Directions whitened by the covariance within the classes of the support; the unit view where there is one shot.
+
+    See :class:`unem.core.whitening.Whitening`.
+    """
+    return _whitened(task, unit_rows)
+
+
+def white_root(task: Task) -> Seen:
+    """The same after ``z ← sign(z) √|z|``."""
+    return _whitened(task, root_rows)
+
+
+def _whitened(task: Task, of_row: Callable[[Tensor], Tensor]) -> Seen:
+    """Some tasks at a time: their covariances take more room than what is kept."""
+    support, asked = (rows.map(of_row, keep=True) for rows in (task.support_rows, task.query_rows))
+    samples, features = support.shape[1:]
+    width = features + samples if samples <= features else features
+    numbers = (4 * samples + width) * features + (samples + task.num_queries + task.num_classes) * width
+    parts = [_whitened_part(part) for part in parts_of_tasks(task.like(support, task.support_labels, asked), numbers)]
+    query, sums, squares = (torch.cat([getattr(p, name) for p in parts]) for name in ("query", "sums", "squares"))
+    return Seen(query, sums, squares, parts[0].signs)
+
+
+def _whitened_part(task: Task) -> Seen:
+    support, labels = task.support_rows.gathered(), task.support_labels
+    member = (labels.unsqueeze(-1) == torch.arange(task.num_classes, device=labels.device)).to(support.dtype)
+    whitening = fit_whitening(support, member, channel_shrinks=(1.0,), shrinks=(WHITE_SHRINK,))
+    rows, signs = whitening(support), whitening.signs
+    squares = (member.sum(-1) * (rows.square() @ signs)).sum(1)
+    return Seen(whitening(task.query_rows.gathered()), member.mT @ rows, squares, signs)
 
 
 def _is_something(rows: Tensor) -> Tensor:
@@ -99,7 +145,14 @@ def _inverse_distances(
 
 
 ROWS: Mapping[str, Callable[[Tensor], Tensor]] = {"unit": unit_rows, "root": root_rows}
-VIEWS: Mapping[str, Callable[[Task], Seen]] = {"plain": plain, "unit": unit, "root": root}
+"""Of views that need no support."""
+VIEWS: Mapping[str, Callable[[Task], Seen]] = {
+    "plain": plain,
+    "unit": unit,
+    "root": root,
+    "white": white,
+    "white-root": white_root,
+}
 
 
 def scatter(
@@ -119,10 +172,10 @@ def scatter(
         cross: ``⟨query, sums⟩``.
         some_single: whether there may be tasks with one sample of each class; else that case costs nothing.
     """
-    norms = seen.sums.square().sum(-1)
+    norms = seen.squared_lengths(seen.sums)
     within = (seen.squares - (norms / shots).sum(1)).clamp_min(0)
     freedom = (shots - 1).clamp_min(0).sum(1)
-    lengths = seen.query.square().sum(-1)
+    lengths = seen.squared_lengths(seen.query)
     value = within / freedom.clamp_min(1)
     if some_single:
         distances = (norms / shots.square()).unsqueeze(1) - 2 * cross / shots.unsqueeze(1)
