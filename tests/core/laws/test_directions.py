@@ -12,6 +12,7 @@ import unem
 from helpers.families import random_task
 from unem.core.em import iterate
 from unem.core.laws.views import VIEWS, scatter
+from unem.core.whitening import CHANNEL_SHRINK, SHRINK
 
 OFF = {"views": ("plain",), "scatter_scale": False, "neighbours": 0, "leave_one_out": False}
 
@@ -77,12 +78,21 @@ def whitened_out(name, task):
     labels, rows = task.support_labels[0][there].numpy(), ROWS["root" if name == "white-root" else "unit"]
     support, query = rows(task.support[0][there].numpy()), rows(task.query[0].numpy())
     support, query = support - support.mean(0), query - support.mean(0)
-    residuals = support - np.stack([support[labels == k].mean(0) for k in range(task.num_classes)])[labels]
-    covariance = residuals.T @ residuals / (len(support) - task.num_classes)
-    shrunk = 0.3 * covariance + 0.7 * np.trace(covariance) / len(covariance) * np.eye(len(covariance))
+    variance = np.diag(within(support, labels))
+    gain = np.sqrt(variance.mean() / ((1 - CHANNEL_SHRINK) * variance + CHANNEL_SHRINK * variance.mean()))
+    support, query = directions(support * gain), directions(query * gain)
+    support, query = support - support.mean(0), query - support.mean(0)
+    covariance = within(support, labels)
+    shrunk = (1 - SHRINK) * covariance + SHRINK * np.diag(covariance).mean() * np.eye(len(covariance))
     values, vectors = np.linalg.eigh(shrunk)
     root = vectors / np.sqrt(values) @ vectors.T
     return directions(support @ root), directions(query @ root)
+
+
+def within(rows, labels):
+    """Pooled covariance."""
+    residuals = rows - np.stack([rows[labels == k].mean(0) for k in range(labels.max() + 1)])[labels]
+    return residuals.T @ residuals / (len(rows) - len(set(labels.tolist())))
 
 
 @pytest.mark.parametrize("name", ["white", "white-root"])

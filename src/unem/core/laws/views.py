@@ -17,8 +17,6 @@ from unem.core.whitening import fit_whitening
 
 __all__ = ["ROWS", "VIEWS", "Seen", "alone", "plain", "root", "scatter", "unit", "white", "white_root"]
 
-WHITE_SHRINK = 0.7  # of the covariance within classes; never far from the best, whatever the features
-
 
 @dataclass(frozen=True)
 class Seen:
@@ -113,20 +111,27 @@ def _whitened(task: Task, of_row: Callable[[Tensor], Tensor]) -> Seen:
     """Some tasks at a time: their covariances take more room than what is kept."""
     support, asked = (rows.map(of_row, keep=True) for rows in (task.support_rows, task.query_rows))
     samples, features = support.shape[1:]
-    width = features + samples if samples <= features else features
-    numbers = (4 * samples + width) * features + (samples + task.num_queries + task.num_classes) * width
+    numbers = 6 * samples * (features + samples) + 3 * (task.num_queries + task.num_classes) * (features + samples)
     parts = [_whitened_part(part) for part in parts_of_tasks(task.like(support, task.support_labels, asked), numbers)]
     query, sums, squares = (torch.cat([getattr(p, name) for p in parts]) for name in ("query", "sums", "squares"))
     return Seen(query, sums, squares, parts[0].signs)
 
 
 def _whitened_part(task: Task) -> Seen:
+    """Where a row is ``[x, Rx]``, whose second part is measured by ``−M``, it becomes ``[x, Rx L]``, ``M = L Lᵀ``."""
     support, labels = task.support_rows.gathered(), task.support_labels
     member = (labels.unsqueeze(-1) == torch.arange(task.num_classes, device=labels.device)).to(support.dtype)
-    whitening = fit_whitening(support, member, channel_shrinks=(1.0,), shrinks=(WHITE_SHRINK,))
-    rows, signs = whitening(support), whitening.signs
-    squares = (member.sum(-1) * (rows.square() @ signs)).sum(1)
-    return Seen(whitening(task.query_rows.gathered()), member.mT @ rows, squares, signs)
+    whitening, sums, _ = fit_whitening(support, member)
+    moved = normalize(support, dim=-1) - whitening.centre
+    something = moved.square().sum(-1) > 32 * torch.finfo(support.dtype).eps
+    squares = (member.sum(-1) * something).sum(1)  # each has length one, but for those that are the centre itself
+    query, ones = whitening.see(task.query_rows.gathered()), whitening.centre.new_ones(support.shape[-1])
+    if query.along is None or sums.along is None:
+        return Seen(query.features, sums.features, squares, ones)
+    root = torch.linalg.cholesky(whitening.metric)
+    rows = torch.cat([query.features, query.along @ root], -1)
+    signs = torch.cat([ones, -ones.new_ones(root.shape[-1])])
+    return Seen(rows, torch.cat([sums.features, sums.along @ root], -1), squares, signs)
 
 
 def _is_something(rows: Tensor) -> Tensor:
