@@ -63,6 +63,27 @@ def test_gem_on_both_devices(law, dtype, tolerance):
     torch.testing.assert_close(there.cpu(), here, rtol=0, atol=tolerance)
 
 
+@pytest.mark.parametrize("width", [16, 60])  # fewer and more features than samples
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-8), (torch.float32, 5e-3)])
+def test_whitened_views_on_both_devices(width, dtype, tolerance):
+    known = features()
+    noise = 0.35 * torch.randn(720, 44, generator=torch.Generator().manual_seed(1))
+    table = torch.cat([known.features, noise], 1)[:, :width]
+    law = unem.Directions(views=("unit", "root", "white", "white-root"))
+    schedule = unem.Schedule((1.0, 2.0), 1.5, 3.0, propagation=0.3, neighbours=4, query_weight=(1.0, 0.4))
+    task = TaskSource(PROTOCOL, unem.FeatureSet(table, known.labels)).batch(0, 20)[0].to(dtype)
+    here, there = (unem.gem(task.to(device), law, schedule).probabilities for device in ("cpu", "cuda"))
+    assert there.is_cuda
+    torch.testing.assert_close(there.cpu(), here, rtol=0, atol=tolerance)
+
+
+def test_the_kernel_does_not_ignore_the_weight_of_queries():
+    schedule = unem.Schedule((1.0, 3.0, 2.0), 1.5, 2.0, query_weight=0.3)
+    task, _ = TaskSource(PROTOCOL, features()).batch(0, 20)
+    here, there = (unem.gem(task.to(d), unem.Gaussian(), schedule).probabilities for d in ("cpu", "cuda"))
+    torch.testing.assert_close(there.cpu(), here, rtol=0, atol=2e-3)
+
+
 @pytest.mark.parametrize("law", LAWS[:2], ids=str)
 def test_batches_do_not_matter(law):
     schedule = unem.Schedule((1.0, 3.0, 2.0), (1.5, 1.2, 1.0), 8.0 if law.name == "dirichlet" else 2.0)

@@ -24,7 +24,9 @@ class Directions(Law):
     r"""The Gaussian law, seen through several views of the features; each ingredient can be switched off.
 
     * **views**, mixed as kernels: ``G = Σ_j w_j G_j / v_j`` and the same for ``H``, ``r`` of :class:`unem.Gaussian`;
-      the weights w are numbers of the schedule, and are normalised to sum to one.
+      the weights w are numbers of the schedule, and are normalised to sum to one. The views are "plain", "unit" and
+      "root" (directions of the features and of their roots), "white" and "white-root" (both whitened by the covariance
+      within classes).
     * **scatter_scale**: v_j is the pooled within-class scatter of the support, so that one feature scale suits features
       of any spread; else v_j = 1.
     * **neighbours**: queries are propagated over the union-symmetrised graph of their nearest neighbours in the first
