@@ -181,19 +181,13 @@ COMPOSITIONS: dict[str, tuple[tuple[str, ...], ...]] = {
     "unem-plus": (
         ("unit", "root"),
         ("white",),
-        ("white-root",),
+        ("root", "white"),
+        ("root", "unit", "white"),
         ("unit", "root", "white"),
         ("root", "white-root"),
-        ("unit", "white", "white-root"),
-        ("unit", "root", "white", "white-root"),
+        ("root", "unit", "white", "white-root"),
     ),
-    "unem-joint": (
-        ("unit",),
-        ("white",),
-        ("unit", "white"),
-        ("root", "white-root"),
-        ("unit", "root", "white", "white-root"),
-    ),
+    "unem-joint": (("unit",), ("white",), ("unit", "white"), ("root", "white"), ("root", "unit", "white")),
 }
 
 
@@ -214,9 +208,10 @@ def views(arguments: argparse.Namespace) -> Iterator[str]:
 
 
 REMOVED: dict[str, dict[str, object]] = {
-    "whitening (views unit and root)": {"views": ("unit", "root")},
-    "the view that is not whitened": {"views": ("white-root",)},
-    "roots (views unit and white)": {"views": ("unit", "white")},
+    "whitened view": {"views": ("unit", "root")},
+    "root view": {"views": ("unit", "white")},
+    "unit view": {"views": ("root", "white")},
+    "root and unit view": {"views": ("white",)},
     "directions (plain features instead)": {"views": ("plain",)},
     "learned weight of a query (1 instead)": {"learn_query_weight": False},
     "scatter scale": {"scatter_scale": False},

@@ -236,7 +236,7 @@ def test_ingredients_that_do_not_exist():
         unem.Directions(neighbours=-1)
     with pytest.raises(unem.InputError, match="propagation: expected a number from 0 to 1"):
         unem.Schedule(propagation=1.5)
-    with pytest.raises(unem.InputError, match="view_weights: expected 2 numbers"):
+    with pytest.raises(unem.InputError, match="view_weights: expected 3 numbers"):
         unem.gem(random_task(), unem.Directions(), unem.Schedule(view_weights=(1.0,)))
     with pytest.raises(unem.InputError, match="trace"):
         unem.gem(random_task(), unem.Directions(), unem.Schedule(), trace=True)

@@ -52,7 +52,7 @@ class Directions(Law):
         torch.Size([30, 5])
     """
 
-    views: tuple[str, ...] = ("root", "white-root")
+    views: tuple[str, ...] = ("unit", "root", "white")
     scatter_scale: bool = True
     neighbours: int = 10
     leave_one_out: bool = True
