@@ -14,6 +14,7 @@ from typing import Any
 from unem.errors import InputError
 
 __all__ = [
+    "cache_folder",
     "check_exists",
     "check_writable",
     "plain",
@@ -52,6 +53,11 @@ def write_aside(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise InputError(f"cannot write {target}: {error.strerror or error}; nothing was left behind") from error
     finally:
         aside.unlink(missing_ok=True)
+
+
+def cache_folder() -> Path:
+    """Where what can be computed again is kept: ``$XDG_CACHE_HOME/unem``, or ``~/.cache/unem``; perhaps not there."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unem"
 
 
 def check_exists(path: str | os.PathLike[str], name: str, *, or_folder: bool = False) -> None:

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from unem._io import write_aside
+from unem._io import cache_folder, write_aside
 from unem.errors import InputError
 from unem.vision.backbones import Backbone
 from unem.vision.extraction import Failure, Progress, extract
@@ -32,7 +32,7 @@ KEY = 16  # bytes of a digest that stand for a file
 
 def default_cache() -> Path:
     """``$XDG_CACHE_HOME/unem/features``, or below ``~/.cache``."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unem" / "features"
+    return cache_folder() / "features"
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,13 +118,15 @@ def _shifted(progress: Callable[[Progress], None] | None, cached: int) -> Callab
 
 class FeatureCache:
     """A folder of features by file: where it lies, its size and its time of change name an image, the backbone's digest
-    the folder.
+    and what computes it the folder.
 
     It may be deleted at any time. Files that could not be read are not remembered, so that they are tried again.
     """
 
     def __init__(self, folder: str | os.PathLike[str], backbone: Backbone) -> None:
-        self.folder = Path(folder) / f"{backbone.digest}-{backbone.precision}-{backbone.device.type}"
+        made_by = (backbone.digest, backbone.precision, backbone.device.type)
+        runtime = () if backbone.runtime == "torch" else (backbone.runtime,)
+        self.folder = Path(folder) / "-".join((*made_by, *runtime))
         self.parts = self.folder / "parts"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)

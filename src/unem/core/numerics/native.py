@@ -25,6 +25,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from unem._io import cache_folder
 from unem.core.numerics import newton
 from unem.errors import warn_once
 
@@ -164,8 +165,8 @@ def _processor() -> str:
 
 def _cache_folder() -> Path | tempfile.TemporaryDirectory[str]:
     """A folder that only this user can write to: what is in it will be executed. Without one, for this process only."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unem"
     try:
+        base = cache_folder()
         base.mkdir(mode=0o700, parents=True, exist_ok=True)
         if os.access(base, os.W_OK) and _is_ours(base):
             return base

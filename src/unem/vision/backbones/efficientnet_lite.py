@@ -20,6 +20,8 @@ HALF, SPREAD = 127 / 255, 128 / 255  # it was trained on (x − 127) / 128
 class EfficientNetLite(Backbone):
     """1280 pooled features of the last convolution."""
 
+    onnx_pays = True
+
     def _images(self, batch: Tensor) -> Tensor:
         network: Any = self.module
         return network.extract_features(batch).mean((2, 3))  # type: ignore[no-any-return]

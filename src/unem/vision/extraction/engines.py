@@ -22,7 +22,7 @@ class ShardEngine(Protocol):
     def settings(self) -> dict[str, Any]:
         """What features depend on besides backbone and files.
 
-        ``precision``, ``device`` (a GPU rounds otherwise) and ``batch``.
+        ``precision``, ``device`` (a GPU rounds otherwise), ``runtime`` and ``batch``.
         """
         ...
 
@@ -45,7 +45,9 @@ class LocalEngine:
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {"precision": self.backbone.precision, "device": self.backbone.device.type, "batch": self.batch_size}
+        model = self.backbone
+        settings = {"precision": model.precision, "device": model.device.type, "runtime": model.runtime}
+        return settings | {"batch": self.batch_size}
 
     def compute(self, images: ImageList, shards: Sequence[Shard]) -> Iterator[int | tuple[Shard, ShardResult]]:
         files = ([images.file(i) for i in range(s.start, s.stop)] for s in shards)

@@ -55,12 +55,13 @@ class RayShards:
         gpu = device.startswith("cuda")
         self.precision = ("bfloat16" if gpu else "float32") if precision == "auto" else precision
         self.batch_size = batch_size or (GPU_BATCH if gpu else images_per_batch(backbone.size))
-        self.backbone = backbone.id
+        self.backbone, self.runtime = backbone.id, "torch" if gpu else backbone.runtime
         self.address, self.workers, self.device, self.cpus = address, workers, device, cpus
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {"precision": self.precision, "device": self.device.split(":")[0], "batch": self.batch_size}
+        settings = {"precision": self.precision, "device": self.device.split(":")[0], "runtime": self.runtime}
+        return settings | {"batch": self.batch_size}
 
     def compute(self, images: ImageList, shards: Sequence[Shard]) -> Iterator[int | tuple[Shard, ShardResult]]:
         if not shards:
@@ -93,7 +94,8 @@ class RayShards:
         # A lost actor starts again, and what it was asked for is asked again; Ray does both.
         wanted = {"num_cpus": self.cpus, "num_gpus": int(gpu), "max_restarts": RESTARTS, "max_task_retries": RESTARTS}
         make = self.ray.remote(**wanted)(_Worker)
-        return [make.remote(self.backbone, self.device, self.precision, self.batch_size) for _ in range(max(1, count))]
+        settings = (self.backbone, self.device, self.precision, self.runtime, self.batch_size)
+        return [make.remote(*settings) for _ in range(max(1, count))]
 
     def _run(
         self, actors: list[Any], images: ImageList, shards: Sequence[Shard]
@@ -142,8 +144,9 @@ def _content(file: Path) -> bytes | ImageError:
 class _Worker:
     """On a node: the model, loaded once."""
 
-    def __init__(self, backbone: str, device: str, precision: str, batch_size: int) -> None:
-        self.model, self.batch_size = create(backbone, device=device, precision=precision), batch_size
+    def __init__(self, backbone: str, device: str, precision: str, runtime: str, batch_size: int) -> None:
+        self.model = create(backbone, device=device, precision=precision, runtime=runtime)
+        self.batch_size = batch_size
 
     def encode(self, sources: Sequence[Source]) -> ShardResult:
         used = _ray().get_runtime_context().get_assigned_resources().get("CPU", 1)
