@@ -9,7 +9,6 @@ hangs up halfway, and prints the answers, the server's largest memory and the fi
 from __future__ import annotations
 
 import io
-import json
 import os
 import re
 import socket
@@ -22,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from http.client import HTTPConnection
 from pathlib import Path
-from urllib.request import Request, urlopen
+from urllib.request import urlopen
 
 GB = 10**9
 PIECE = bytes(1 << 20)
@@ -46,7 +45,7 @@ def main() -> None:
 
 
 def visit(place: tuple[str, int], pid: int, folder: Path) -> None:
-    token = begin(place)
+    visitor = begin(place)
     before = memory(pid)
     for what, body, length in (
         ("2 GB, declared", zeros(2 * GB), 2 * GB),
@@ -55,37 +54,30 @@ def visit(place: tuple[str, int], pid: int, folder: Path) -> None:
         ("100 MB of nothing", zeros(GB // 10), GB // 10),
     ):
         start = time.monotonic()
-        answer = send(place, token, body, length)
+        answer = send(place, visitor, body, length)
         print(f"{what}: {answer}  [{time.monotonic() - start:.1f} s; {left(folder)}]")
-    hang_up(place, token)
+    hang_up(place, visitor)
     time.sleep(1)
     print(f"hung up halfway: [{left(folder)}]")
     print(f"memory: {before:.0f} MB before, {memory(pid):.0f} MB at most")
 
 
-def begin(place: tuple[str, int]) -> str:
-    """A visitor, as the page makes one: its first event returns the token."""
-    address, page = f"http://{place[0]}:{place[1]}", "benchmark"
-    with urlopen(f"{address}/config") as answer:
-        events = json.load(answer)["dependencies"]
-    first = next(e["id"] for e in events if e["targets"] and e["targets"][0][1] == "load")
-    wanted = json.dumps({"data": [], "fn_index": first, "session_hash": page}).encode()
-    urlopen(Request(f"{address}/gradio_api/queue/join", wanted, {"Content-Type": "application/json"})).close()
-    with urlopen(f"{address}/gradio_api/queue/data?session_hash={page}") as events_coming:
-        for line in events_coming:
-            message = json.loads(line[6:]) if line.startswith(b"data: ") else {}
-            if message.get("msg") == "process_completed":
-                return str(message["output"]["data"][1])
-    raise RuntimeError("the page did not begin")
+def begin(place: tuple[str, int]) -> dict[str, str]:
+    """A visitor: the cookie and the form token that the page has."""
+    with urlopen(f"http://{place[0]}:{place[1]}/") as answer:
+        cookie = answer.headers["Set-Cookie"].split(";")[0]
+        found = re.search(r'name="unem-form" content="(\w+)"', answer.read().decode())
+    assert found is not None
+    return {"Cookie": cookie, "X-Unem-Form": found[1]}
 
 
-def send(place: tuple[str, int], token: str, body: Iterator[bytes], length: int | None) -> str:
+def send(place: tuple[str, int], visitor: dict[str, str], body: Iterator[bytes], length: int | None) -> str:
     connection = HTTPConnection(*place, timeout=120)
-    headers = {"X-Unem-Session": token, "X-Unem-Name": "large.zip"}
+    headers = {**visitor, "X-Unem-Name": "large.zip"}
     if length is not None:
         headers["Content-Length"] = str(length)
     with suppress(BrokenPipeError, ConnectionResetError):  # the server answers before it has all
-        connection.request("POST", "/unem/files/support", body, headers, encode_chunked=length is None)
+        connection.request("POST", "/files/support", body, headers, encode_chunked=length is None)
     try:
         answer = connection.getresponse()
         return f"{answer.status} {answer.read().decode()}"
@@ -109,13 +101,19 @@ def bomb() -> bytes:
     return file.getvalue()
 
 
-def hang_up(place: tuple[str, int], token: str) -> None:
+def hang_up(place: tuple[str, int], visitor: dict[str, str]) -> None:
     with socket.create_connection(place) as connection:
-        head = (
-            f"POST /unem/files/support HTTP/1.1\r\nHost: {place[0]}\r\nX-Unem-Session: {token}\r\n"
-            "X-Unem-Name: half.zip\r\nContent-Length: 100000000\r\n\r\n"
+        lines = [f"{name}: {value}" for name, value in visitor.items()]
+        head = "\r\n".join(
+            [
+                "POST /files/support HTTP/1.1",
+                f"Host: {place[0]}",
+                *lines,
+                "X-Unem-Name: half.zip",
+                "Content-Length: 100000000",
+            ]
         )
-        connection.sendall(head.encode() + PIECE * 50)
+        connection.sendall(head.encode() + b"\r\n\r\n" + PIECE * 50)
 
 
 def memory(pid: int) -> float:

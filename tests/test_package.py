@@ -27,7 +27,8 @@ def test_importing_the_core_needs_only_the_core():
         "transformers",
         "datasets",
         "ray",
-        "gradio",
+        "starlette",
+        "uvicorn",
     ]
     program = (
         f"import sys\nfor name in {missing}: sys.modules[name] = None\nimport unem\nunem.gem; unem.train; unem.evaluate"

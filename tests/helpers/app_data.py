@@ -10,7 +10,7 @@ import numpy as np
 
 from helpers.image_data import picture
 from unem.web.examples import shape_images
-from unem.web.uploads import MB, Limits
+from unem.web.limits import MB, Limits
 
 SMALL = Limits(upload=20 * MB, images=30, pixels=100_000, unpacked=40 * MB)
 
@@ -64,3 +64,10 @@ def traversal(name="../../outside.png"):
 
 
 HTML = b"<!DOCTYPE html><html><body>not a picture</body></html>"
+
+
+def tiny_features():
+    """A feature file with both sides, which is labelled in no time."""
+    labels = np.arange(12) % 3
+    table = 4 * np.eye(6, dtype=np.float32)[labels] + np.random.default_rng(0).normal(size=(12, 6)).astype(np.float32)
+    return arrays(features=table, labels=labels, split=np.array(["train"] * 6 + ["query"] * 6))

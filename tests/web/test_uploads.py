@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import string
-import tempfile
 import zipfile
 from pathlib import Path
 
@@ -14,9 +13,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers import app_data
-from helpers.app_data import SMALL, arrays
+from helpers.app_data import SMALL
 from unem.errors import InputError
-from unem.web.uploads import MB, Limits, class_folders, read_features, received, safe_name, unpack
+from unem.web.limits import MB, Limits
+from unem.web.sides import Side
+from unem.web.uploads import Archive, Received, check_kind, class_folders, safe_name
+
+
+def unpack(name, content, limits):
+    return list(Archive(Received(name, content), limits).unpack())
+
+
+def received(name, content, limits):
+    """What a side makes of a file."""
+    side = Side("query", limits)
+    side.receive(Received(check_kind(name), content))
+    (coming,) = side.waiting
+    return list(coming.unpack()) if isinstance(coming, Archive) else [coming]
 
 
 def test_a_zip_gives_its_images_and_leaves_out_the_rest():
@@ -145,34 +158,3 @@ def test_classes_are_folders():
     assert class_folders(["s/cat/1.jpg", "s/dog/1.jpg", "s/dog/b/2.jpg"]) == ["cat", "dog", "dog"]
     assert class_folders(["1.jpg", "2.jpg"]) == [None, None]
     assert class_folders([]) == []
-
-
-# -- feature files -----------------------------------------------------------------------------------------------------
-
-
-def test_feature_files_are_read_and_nothing_stays(left_behind):
-    content = arrays(features=np.eye(4, dtype=np.float32), labels=np.arange(4) % 2)
-    (file,) = received("my.npz", content, SMALL)
-    assert len(read_features(file, SMALL)) == 4
-
-
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        (arrays(features=np.zeros(60 * MB // 4, np.float32), labels=np.zeros(1, int)), "would unpack to 60 MB"),
-        (arrays(features=np.array([object()]), labels=np.zeros(1, int)), "without pickled objects"),
-        (arrays(labels=np.zeros(3, int)), "has no 'features'"),
-        (b"no archive", "not a readable zip"),
-    ],
-)
-def test_hostile_feature_files_are_refused_with_a_sentence(content, sentence, left_behind):
-    (file,) = received("my.npz", content, SMALL)
-    with pytest.raises(InputError, match=sentence) as caught:
-        read_features(file, SMALL)
-    assert tempfile.gettempdir() not in str(caught.value)
-
-
-def test_safetensors_of_another_kind_are_refused(left_behind):
-    (file,) = received("x.safetensors", b"\xff" * 100, SMALL)
-    with pytest.raises(InputError, match="not a readable safetensors file"):
-        read_features(file, SMALL)

@@ -23,8 +23,18 @@ __all__: list[str] = []
 def app_command(
     port: Annotated[int, typer.Option(help="Where it listens; 0: any that is free.", min=0, max=65535)] = 7860,
     host: Annotated[
-        str, typer.Option(help="Who may see it: this computer alone, or, with 0.0.0.0, everybody who can reach it.")
+        str,
+        typer.Option(
+            help="Where it listens: this computer alone, or, with 0.0.0.0 and --allow-host, whoever can reach it."
+        ),
     ] = "127.0.0.1",
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A name or address by which other computers know this one; repeatable. The page answers to no other.",
+            show_default=False,
+        ),
+    ] = None,
     backbone: Annotated[
         list[str] | None,
         typer.Option(help="A backbone to offer; repeatable.  [default: auto]", show_default=False),
@@ -42,14 +52,15 @@ def app_command(
 
     Images are kept in memory while the page is open, and nowhere else.
     """
-    from unem.web.uploads import Limits
-
-    require("gradio", "app", "the web page")
+    for package in ("starlette", "uvicorn"):
+        require(package, "app", "the web page")
+    from unem.web.limits import Limits
     from unem.web.server import serve
 
     serve(
         host=host,
         port=port,
+        allow_host=tuple(allow_host or ()),
         backbones=tuple(backbone or ["auto"]),
         device=check_device(device),
         limits=Limits.of(max_upload_mb, max_images, max_megapixels),
@@ -58,7 +69,7 @@ def app_command(
 
 
 def _print_address(address: str, host: str) -> None:
-    from unem.web.server import LOOPBACK
+    from unem.web.guard import LOOPBACK
 
     out.print(f"the page is at [bold]{address}[/]  (Ctrl-C ends it)", highlight=False, soft_wrap=True)
     if host not in LOOPBACK:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from unem.inference.auto import INDEPENDENT, Choice, automatic_method, choose, rescaled
 from unem.inference.cached_features import FeatureCache, ImageFeatures, default_cache, image_features
-from unem.inference.corrections import NONE_OF_THESE, read_corrections
+from unem.inference.copies import folder_names
+from unem.inference.corrections import NONE_OF_THESE, Corrected, read_corrections
 from unem.inference.decision import Decision, check_decision, decided
 from unem.inference.export import Program, export_onnx, export_torch
 from unem.inference.held_out import HeldOut
@@ -41,6 +42,7 @@ __all__ = [
     "NONE_OF_THESE",
     "Answer",
     "Choice",
+    "Corrected",
     "Decision",
     "FeatureCache",
     "HeldOut",
@@ -58,6 +60,7 @@ __all__ = [
     "default_cache",
     "export_onnx",
     "export_torch",
+    "folder_names",
     "from_pretrained",
     "image_features",
     "is_labels_file",

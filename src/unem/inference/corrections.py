@@ -51,7 +51,7 @@ class Corrected:
             raise InputError("corrections: all queries have a label by hand; there is nothing left to find out")
         rows = sorted(corrections)
         rest = [i for i in range(queries) if i not in corrections]
-        return cls(torch.tensor(rows), torch.tensor([corrections[i] for i in rows]), torch.tensor(rest))
+        return cls(*(torch.tensor(part, dtype=torch.int64) for part in (rows, [corrections[i] for i in rows], rest)))
 
     @property
     def by_hand(self) -> Bool[Tensor, " query"]:

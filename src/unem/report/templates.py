@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-__all__ = ["template"]
+from unem.report.style import COLOURS
+
+__all__ = ["style", "template"]
 
 
 def template(name: str) -> Template:
@@ -18,3 +20,8 @@ def template(name: str) -> Template:
     )
     environment.filters["percent"] = lambda value: "–" if value is None else f"{value:.1f}"
     return environment.get_template(name)
+
+
+def style(*parts: str) -> str:
+    """The one style of all pages, and what some of them need besides."""
+    return "\n".join(template(name).render(colours=COLOURS) for name in ("page.css.j2", *parts))

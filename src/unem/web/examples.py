@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,12 @@ import torch
 from unem.data import FeatureSet, load_digits
 from unem.data.digits import SIDE
 from unem.errors import InputError
-from unem.web.sides import Item, Side, thumbnail
+from unem.web.sides import THUMBNAIL, Item, jpeg
 
-__all__ = ["example", "shape_images"]
+__all__ = ["Part", "example", "shape_images"]
+
+Part = tuple[list[Item], list[str | None], FeatureSet | None]
+"""One side: items, their classes, and their features where they are not pixels."""
 
 SHAPES = ("circle", "cross", "hexagon", "pentagon", "square", "star", "triangle")
 PAINTS = ("#c8500a", "#117755", "#2a6fb0", "#aa3377", "#8a7300", "#5b4bb5")
@@ -25,16 +29,20 @@ DIGIT_SEED, SHAPE_SEED = 5, 3
 SHAPE_SHOTS, SHAPE_QUERIES = 3, (0, 0, 18, 0, 16, 0, 10)
 
 
-def example(name: str) -> tuple[Side, Side]:
+def example(name: str) -> tuple[Part, Part]:
     """Support and query of an example; in both, the query has not the proportions that one might expect."""
-    if name == "digits":
-        return _digits()
-    if name == "shapes":
-        return _shapes()
-    raise InputError(f"example: expected digits or shapes, got {name!r}")
+    if name not in ("digits", "shapes"):
+        raise InputError(f"example: expected digits or shapes, got {name!r}")
+    support, query = _digits() if name == "digits" else _shapes()
+    return _copied(support), _copied(query)
 
 
-def _digits() -> tuple[Side, Side]:
+def _copied(part: Part) -> Part:
+    return list(part[0]), list(part[1]), part[2]
+
+
+@cache
+def _digits() -> tuple[Part, Part]:
     """Five examples of each digit; the query has three of the ten, as few-shot tasks have some of many classes."""
     data, rng = load_digits(), np.random.default_rng(DIGIT_SEED)
     labels = data.labels.numpy()
@@ -44,7 +52,7 @@ def _digits() -> tuple[Side, Side]:
     return _digit_side(data, support), _digit_side(data, rng.choice(others, DIGIT_QUERIES, replace=False))
 
 
-def _digit_side(data: FeatureSet, rows: Any) -> Side:
+def _digit_side(data: FeatureSet, rows: Any) -> Part:
     from PIL import Image
 
     table = FeatureSet(
@@ -54,23 +62,24 @@ def _digit_side(data: FeatureSet, rows: Any) -> Side:
     for row in rows:
         pixels = data.features[row].view(SIDE, SIDE)
         grey = (255 * (1 - (pixels - pixels.min()))).clamp(0, 255).byte().numpy()
-        big = Image.fromarray(grey, "L").resize((96, 96), Image.Resampling.BICUBIC)
-        items.append(Item(f"digit-{row:04d}.png", thumbnail(big)))
-    return Side(items, [str(k) for k in table.labels.tolist()], table)
+        big = Image.fromarray(grey, "L").resize((128, 128), Image.Resampling.BICUBIC)
+        items.append(Item(f"digit-{row:04d}.png", jpeg(big, THUMBNAIL)))
+    return items, [str(k) for k in table.labels.tolist()], table
 
 
-def _shapes() -> tuple[Side, Side]:
+@cache
+def _shapes() -> tuple[Part, Part]:
     """Three examples of each shape; the query has three of the seven."""
     from PIL import Image
 
     images = shape_images(tuple(SHAPE_SHOTS + n for n in SHAPE_QUERIES), seed=SHAPE_SEED)
-    sides = Side(), Side()
+    sides: tuple[Part, Part] = ([], [], None), ([], [], None)
     for name, files in images.items():
         for i, content in enumerate(files):
-            side = sides[i >= SHAPE_SHOTS]
-            place = f"{name}/{name}-{i:02d}.png" if i < SHAPE_SHOTS else f"picture-{len(side.items):02d}.png"
-            side.items.append(Item(place, thumbnail(Image.open(io.BytesIO(content))), content))
-            side.labels.append(name)
+            items, labels, _ = sides[i >= SHAPE_SHOTS]
+            place = f"{name}/{name}-{i:02d}.png" if i < SHAPE_SHOTS else f"picture-{len(items):02d}.png"
+            items.append(Item(place, jpeg(Image.open(io.BytesIO(content)), THUMBNAIL), content))
+            labels.append(name)
     return sides
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
 import torch
 from torch import Tensor
@@ -11,10 +11,15 @@ from torch import Tensor
 from unem.errors import InputError
 from unem.methods import list_methods
 from unem.vision.backbones import Backbone
-from unem.web.tell import Tell, silent
+from unem.web.pool import Step
 from unem.web.uploads import shown
 
 __all__ = ["Models", "methods_for"]
+
+CHUNK = 32  # images of one step: the next visitor's turn comes after less than a second or so
+FIRST = ("auto", "evidence", "unem-plus", "unem-gaussian", "whitened-mean")
+SLOW = ("alpha-am", "alpha-tim", "tim-gd", "lr-ici", "coop", "stata-online", "tip-adapter-f", "lp++", "logistic")
+"""Methods that learn by gradient on each task, or need more than a task: they would keep other visitors waiting."""
 
 
 class Models:
@@ -35,22 +40,24 @@ class Models:
         knowing = {kind.prefix for kind in list_backbones() if kind.text}
         return any(parse_name(name)[0] in knowing for name in self.names)
 
-    def features(self, name: str, contents: Sequence[bytes], tell: Tell = silent) -> tuple[Tensor, list[str | None]]:
-        """Features of images, and for each what is wrong with it, or None."""
+    def features(self, name: str, contents: Sequence[bytes]) -> Generator[Step, None, tuple[Tensor, list[str | None]]]:
+        """Features of images, and for each what is wrong with it, or None; a few images in each step."""
         from unem.vision.extraction import cores, encode_shards
 
-        with self._lock:
-            backbone, done = self._get(name), 0
-            for step in encode_shards([contents], backbone, 16, cores()):
-                if isinstance(step, int):
-                    done += step
-                    tell("Looking at the images", done, len(contents))
-                    continue
-                problems = dict(step.failures)
-                table = torch.zeros(len(contents), backbone.dim)
-                table[step.rows] = step.features
-                return table, [problems.get(i) for i in range(len(contents))]
-        raise AssertionError("a shard always has a result")
+        self.check(name)
+        tables, problems = [], list[str | None]()
+        for start in range(0, len(contents), CHUNK):
+            yield Step("features", start, len(contents))
+            part = contents[start : start + CHUNK]
+            with self._lock:
+                backbone = self._get(name)
+                result = next(r for r in encode_shards([part], backbone, 16, cores()) if not isinstance(r, int))
+            table = torch.zeros(len(part), backbone.dim)
+            table[result.rows] = result.features
+            tables.append(table)
+            failed = dict(result.failures)
+            problems += [failed.get(i) for i in range(len(part))]
+        return torch.cat(tables), problems
 
     def texts(self, name: str, class_names: Sequence[str]) -> Tensor | None:
         """Features of the classes' names, if the backbone knows texts."""
@@ -60,24 +67,27 @@ class Models:
             backbone = self._get(name)
             return text_features(backbone, class_names, list(DEFAULT_PROMPTS)) if backbone.has_text else None
 
+    def check(self, name: str) -> None:
+        """Whatever a page sends: only what the owner of the server has named is opened."""
+        if name not in self.names:
+            raise InputError(f"backbone: {shown(str(name))} is not offered here, only {', '.join(self.names)}")
+
     def _get(self, name: str) -> Backbone:
         from unem.vision.backbones import create
 
-        if name not in self.names:  # whatever a page sends: only what the owner of the server has named is opened
-            raise InputError(f"backbone: {shown(str(name))} is not offered here, only {', '.join(self.names)}")
+        self.check(name)
         if name not in self._loaded:
             self._loaded[name] = create(name, device=self.device)
         return self._loaded[name]
 
 
 def methods_for(text: bool = False) -> list[str]:
-    """Methods that work on features as they come, without having learned anything first.
+    """Methods that work on features as they come, without having learned anything first, in seconds.
 
     Example:
         >>> methods_for()[:2]
         ['auto', 'evidence']
     """
-    first = ["auto", "evidence", "unem-plus", "unem-gaussian"]
     wanted = ("features", "image+text", "similarities") if text else ("features",)
-    known = [m.name for m in list_methods() if m.inputs in wanted and m.name not in ("coop", "stata-online")]
-    return first + [name for name in known if name not in first]
+    known = [m.name for m in list_methods() if m.inputs in wanted and m.name not in SLOW]
+    return [*FIRST, *(name for name in known if name not in FIRST)]

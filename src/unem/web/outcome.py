@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unem.errors import InputError
+from unem.inference import NONE_OF_THESE, Answer, Labelling
 from unem.methods import method_info
+from unem.vision.images import ImageList
 from unem.web.sides import Item
-from unem.web.uploads import shown
 
-__all__ = ["Order", "Outcome"]
+__all__ = ["Outcome", "Settings"]
 
-Order = Literal["doubt", "confidence", "class", "name"]
+
+@dataclass(frozen=True)
+class Settings:
+    """What a visitor has chosen.
+
+    Args:
+        none_of_these: whether images of no class are looked for.
+    """
+
+    method: str = "auto"
+    backbone: str = "auto"
+    decision: str = "accuracy"
+    none_of_these: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,74 +39,64 @@ class Outcome:
 
     Attributes:
         items: the query images.
-        probabilities: ``[query, class]``; certain where the visitor has said the class.
-        alone: class of each image looked at by itself.
-        together: probabilities where all are looked at together; the answer itself, unless its method looks at each
-            by itself.
-        layers: assignments after each layer that lead to ``together``, ``[layer, query, class]``, if there are layers.
-        corrected: class of each image that the visitor has labelled.
+        answer: probabilities, labels, method and reason.
+        given: class of each image that the visitor had labelled before.
         truth: class by folder or feature file where that is known, else −1.
+        before: labels of the outcome before this one, of the same images; None where there was none.
+        layers: assignments after each layer of the answer, ``[layer, query, class]``, if its method has layers.
+        settings: what was asked for.
+        backbone: what made the features; empty where they were sent.
     """
 
     items: Sequence[Item]
     class_names: tuple[str, ...]
-    probabilities: Float[Tensor, "query class"]
-    alone: Int[Tensor, " query"]
-    together: Float[Tensor, "query class"]
-    layers: Float[Tensor, "layer query class"] | None
-    corrected: dict[int, int]
+    answer: Answer
+    given: Mapping[int, int]
     truth: NDArray[np.int64]
-    method: str
-    reason: str
-    notes: tuple[str, ...]
+    before: Int[Tensor, " query"] | None
+    layers: Float[Tensor, "layer query class"] | None
+    settings: Settings
+    backbone: str
     seconds: float
 
     def __len__(self) -> int:
         return len(self.items)
 
     @property
-    def labels(self) -> Int[Tensor, " query"]:
-        return self.probabilities.argmax(1)
-
-    @property
-    def confidence(self) -> Float[Tensor, " query"]:
-        return self.probabilities.amax(1)
-
-    @property
-    def one_by_one(self) -> bool:
-        """Whether the answer is that of a method which looks at each image by itself."""
-        return not method_info(self.method).transductive
-
-    @property
-    def changed(self) -> list[int]:
-        """Images whose class is another one when they are looked at together; without those the visitor labelled."""
-        other = (self.together.argmax(1) != self.alone).nonzero().squeeze(1).tolist()
-        return [i for i in other if i not in self.corrected]
+    def jointly(self) -> bool:
+        """Whether the images were classified jointly."""
+        return method_info(self.answer.method).transductive
 
     def right(self, labels: Tensor) -> tuple[int, int]:
         """How many are right, of how many whose class is known and not the visitor's own doing."""
-        known = [i for i in range(len(self)) if self.truth[i] >= 0 and i not in self.corrected]
+        known = [i for i in range(len(self)) if self.truth[i] >= 0 and i not in self.given]
         return sum(int(labels[i]) == int(self.truth[i]) for i in known), len(known)
 
-    def order(self, by: Order = "doubt", only: str | None = None) -> list[int]:
-        """Rows in the order asked for, of one class if it is named."""
-        if by not in get_args(Order):
-            raise InputError(f"order: expected one of {', '.join(get_args(Order))}, got {by!r}")
-        rows = list(range(len(self)))
-        labels, sure = self.labels.tolist(), self.confidence.tolist()
-        if only is not None:
-            if only not in self.class_names:
-                raise InputError(f"class: {shown(only)} is none of {', '.join(self.class_names)}")
-            rows = [i for i in rows if self.class_names[labels[i]] == only]
-        keys: dict[str, Callable[[int], Any]] = {
-            "doubt": lambda i: (sure[i], i),
-            "confidence": lambda i: (-sure[i], i),
-            "class": lambda i: (labels[i], sure[i], i),
-            "name": lambda i: (_natural(self.items[i].name), i),
-        }
-        return sorted(rows, key=keys[by])
+    def labelling(self, corrections: Mapping[int, int] | None = None) -> Labelling:
+        """The one table of the library, with what the visitor has said since."""
+        images = ImageList("images", [i.name for i in self.items])
+        return Labelling(
+            images,
+            self.class_names,
+            _overwritten(self.answer, self.given if corrections is None else corrections),
+            backbone=self.backbone,
+            notes=self.answer.notes,
+            seconds={"all": self.seconds},
+        )
 
 
-def _natural(name: str) -> list[Any]:
-    """For sorting: numbers as numbers, so that 9 comes before 10."""
-    return [(0, int(part), "") if part.isdecimal() else (1, 0, part.lower()) for part in re.split(r"(\d+)", name)]
+def _overwritten(answer: Answer, corrections: Mapping[int, int]) -> Answer:
+    if not corrections:
+        return answer
+    probabilities, by_hand = answer.probabilities.clone(), torch.zeros(len(answer.probabilities), dtype=torch.bool)
+    novelty = answer.novelty
+    if novelty is None and NONE_OF_THESE in corrections.values():
+        novelty = torch.full_like(probabilities[:, 0], torch.nan)
+    novelty = None if novelty is None else novelty.clone()
+    for i, k in corrections.items():
+        by_hand[i] = True
+        if k != NONE_OF_THESE:
+            probabilities[i] = torch.nn.functional.one_hot(torch.tensor(k), probabilities.shape[1])
+        if novelty is not None:
+            novelty[i] = 2.0 if k == NONE_OF_THESE else 0.0
+    return replace(answer, probabilities=probabilities, by_hand=by_hand, novelty=novelty)

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Sequence
+import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unem.data import FeatureSet
 from unem.errors import InputError
-from unem.web.tell import Tell, silent
-from unem.web.uploads import FEATURE_ENDINGS, MB, Limits, Received, class_folders, read_features, shown
+from unem.web.feature_files import read_features
+from unem.web.limits import MB, PER_IMAGE, Holding, Limits, Room
+from unem.web.pool import Step, Steps
+from unem.web.uploads import FEATURE_ENDINGS, Archive, Received, class_folders, shown
 
-__all__ = ["Item", "Side", "class_names", "is_query", "thumbnail"]
+__all__ = ["Item", "Side", "SideName", "class_names", "is_query", "jpeg"]
 
-THUMBNAIL = 128  # pixels; features come from the image itself
+SideName = Literal["support", "query"]
+THUMBNAIL, LARGE = 256, 1200  # longest side in pixels, of what is shown; features come from the image itself
 QUERY_SPLITS = ("query", "test")
 
 
@@ -30,114 +34,160 @@ class Item:
     thumbnail: bytes | None = None
     content: bytes | None = None
 
+    def large(self, pixels: int) -> bytes | None:
+        """The picture to look at, as a JPEG of our own: whatever else the file holds is not in it."""
+        from unem.vision.images import open_image
+
+        if self.content is None:
+            return self.thumbnail
+        return jpeg(open_image(self.content, at_least=LARGE, max_pixels=pixels), LARGE)
+
 
 @dataclass(eq=False)
 class Side:
     """Support or query: images, or a table of features.
 
     Attributes:
+        name: which side it is.
+        holding: the room that it takes.
         items: what can be used.
         labels: the class of each item by its folder; None where there is none.
         table: features that came with the items, instead of pixels.
         left_out: names and reasons of what cannot be used.
         waiting: received, and not looked at yet.
-        version: counts the changes.
+        key: another one for other images, so that a browser does not take one for another.
     """
 
+    name: SideName
+    limits: Limits = field(default_factory=Limits)
+    holding: Holding = field(default_factory=lambda: Holding(Room(Limits.held)))
     items: list[Item] = field(default_factory=list)
     labels: list[str | None] = field(default_factory=list)
     table: FeatureSet | None = None
     left_out: list[tuple[str, str]] = field(default_factory=list)
-    waiting: list[Received] = field(default_factory=list)
-    version: int = 0
-
-    @property
-    def held(self) -> int:
-        """Bytes."""
-        kept = sum(len(i.content or b"") + len(i.thumbnail or b"") for i in self.items)
-        table = 0 if self.table is None else self.table.features.nbytes
-        return kept + table + sum(len(w.content) for w in self.waiting)
+    waiting: list[Received | Archive] = field(default_factory=list)
+    key: str = field(default_factory=lambda: secrets.token_hex(4))
 
     @property
     def classes(self) -> list[str]:
         return sorted({label for label in self.labels if label is not None})
 
-    def receive(self, name: str, files: Sequence[Received], limits: Limits, room: Callable[[], int]) -> None:
-        """Take what a file holds, within the limits; it is looked at by :meth:`examine`.
-
-        Args:
-            name: of the file that was sent.
-            room: says how many bytes the server can still hold.
-        """
-        size = sum(len(f.content) for f in files)
-        count = len(self.items) + len(self.waiting) + len(files)
-        if count > limits.images:
+    def receive(self, file: Received) -> None:
+        """Take a file, whose room has been reserved; it is looked at by :meth:`examine`."""
+        if not file.content:
+            raise InputError(f"{shown(file.name)}: is empty")
+        coming = Archive(file, self.limits) if file.name.lower().endswith(".zip") else file
+        count = len(self.items) + sum(len(w) if isinstance(w, Archive) else 1 for w in [*self.waiting, coming])
+        if count > self.limits.images:
             raise InputError(
-                f"{shown(name)}: there would be {count} images, more than the {limits.images} that are allowed"
+                f"{shown(file.name)}: there would be {count} images, more than the {self.limits.images} that are "
+                "allowed"
             )
-        if self.held + size > limits.unpacked:
+        size = self._kept() + (coming.size if isinstance(coming, Archive) else len(coming.content))
+        if size > self.limits.unpacked:
             raise InputError(
-                f"{shown(name)}: all files together would have {(self.held + size) / MB:.0f} MB, more than the "
-                f"{limits.unpacked / MB:.0f} MB that are allowed"
+                f"{shown(file.name)}: all files together would have {size / MB:.0f} MB, more than the "
+                f"{self.limits.unpacked / MB:.0f} MB that are allowed"
             )
-        if size > room():
-            raise InputError(f"{shown(name)}: the server has no room left for now; try again later")
-        self.waiting += files
+        self.waiting.append(coming)
 
-    def examine(self, limits: Limits, tell: Tell = silent, *, named: bool = False) -> bool:
-        """Look at what has come: keep what can be read, note what cannot and why; returns whether there was anything.
+    def _kept(self) -> int:
+        waiting = sum(w.size if isinstance(w, Archive) else len(w.content) for w in self.waiting)
+        return waiting + sum(len(i.content or b"") for i in self.items)
 
-        Args:
-            named: whether a file outside any folder has the class that its name says.
-        """
+    def examine(self) -> Steps:
+        """Look at what has come: keep what can be read, note what cannot and why."""
         waiting, self.waiting = self.waiting, []
-        if not waiting:
-            return False
-        tables = [f for f in waiting if f.name.lower().endswith(FEATURE_ENDINGS)]
-        if tables:
-            self._take_table(tables[0], len(waiting), limits)
-        else:
-            self._take_images(waiting, limits, tell, named)
-        return True
+        items, left_out = len(self.items), len(self.left_out)
+        try:
+            files = [w for w in waiting if isinstance(w, Received)]
+            for archive in (w for w in waiting if isinstance(w, Archive)):
+                files += yield from self._unpack(archive)
+            if not files:
+                return
+            tables = [f for f in files if f.name.lower().endswith(FEATURE_ENDINGS)]
+            if tables:
+                yield Step("decode", 0, 1)
+                self._take_table(tables[0], len(files))
+            else:
+                yield from self._take_images(files)
+            self.relabel()
+            self._check_classes()
+        except GeneratorExit:  # cancelled: as it was before, to be looked at another time
+            del self.items[items:], self.left_out[left_out:]
+            self.waiting = waiting + self.waiting
+            raise
+        finally:
+            self._settle()
 
-    def _take_table(self, file: Received, count: int, limits: Limits) -> None:
+    def _unpack(self, archive: Archive) -> Any:
+        """The files of an archive; room for all of them is taken before the first is unpacked."""
+        self.holding.take(archive.size)
+        files = []
+        for file in archive.unpack():
+            files.append(file)
+            yield Step("unpack", len(files), len(archive))
+        return files
+
+    def _take_table(self, file: Received, count: int) -> None:
         if count > 1 or self.items:
             raise InputError(
                 f"{shown(file.name)}: a feature file stands alone; remove the other files of this side first"
             )
-        self.table = read_features(file, limits)
-        names = class_names(self.table)
-        self.labels = [names[k] for k in self.table.labels.tolist()]
+        self.holding.take(3 * len(file.content))  # half precision is widened, and names are objects
+        self.table = read_features(file, self.limits)
         self.items = [Item(f"row {i}") for i in range(len(self.table))]
 
-    def _take_images(self, files: Sequence[Received], limits: Limits, tell: Tell, named: bool) -> None:
+    def _take_images(self, files: Sequence[Received]) -> Steps:
         if self.table is not None:
             raise InputError("images: this side has a feature file; remove it first")
-        for done, file in enumerate(files, 1):
+        self.holding.take(PER_IMAGE * len(files))
+        for done, file in enumerate(files):
+            yield Step("decode", done, len(files))
             try:
-                self.items.append(_item(file, limits))
+                self.items.append(self._item(file))
             except InputError as error:
                 self.left_out.append((file.name, str(error)))
-            tell("Opening images", done, len(files))
-        names = [i.name for i in self.items]
-        self.labels = list(class_folders(names))
-        if named:
-            self.labels = [label or _label_of(name) for label, name in zip(self.labels, names, strict=True)]
+
+    def _item(self, file: Received) -> Item:
+        from unem.vision.images import open_image
+
+        image = open_image(file.content, at_least=2 * THUMBNAIL, max_pixels=self.limits.pixels)
+        return Item(file.name, jpeg(image, THUMBNAIL), file.content)
+
+    def relabel(self) -> None:
+        """The classes by folders; of the support, loose files have the class that their names say."""
+        if self.table is not None:
+            names = class_names(self.table)
+            self.labels = [names[k] for k in self.table.labels.tolist()]
+            return
+        names_of = [i.name for i in self.items]
+        self.labels = list(class_folders(names_of))
+        if self.name == "support":
+            self.labels = [label or _label_of(name) for label, name in zip(self.labels, names_of, strict=True)]
+
+    def _check_classes(self) -> None:
+        if self.name == "support" and len(self.classes) > self.limits.classes:
+            count = len(self.classes)
+            self.items, self.labels, self.table = [], [], None
+            raise InputError(
+                f"examples: have {count} classes, more than the {self.limits.classes} that are allowed; "
+                "expected one folder for each class"
+            )
+
+    def _settle(self) -> None:
+        """Hold what is kept and no more: archives and what was refused have gone."""
+        table = 0 if self.table is None else self.table.features.nbytes + 200 * len(self.table)
+        needed = self._kept() + PER_IMAGE * len(self.items) * (self.table is None) + table
+        self.holding.give(max(0, self.holding.size - needed))
 
 
-def thumbnail(image: Any) -> bytes:
-    """A small picture, as JPEG."""
-    image.thumbnail((THUMBNAIL, THUMBNAIL))
+def jpeg(image: Any, longest: int) -> bytes:
+    """A picture that is no larger than need be."""
+    image.thumbnail((longest, longest))
     file = io.BytesIO()
-    image.save(file, "JPEG", quality=80)
+    image.save(file, "JPEG", quality=82)
     return file.getvalue()
-
-
-def _item(file: Received, limits: Limits) -> Item:
-    from unem.vision.images import open_image
-
-    image = open_image(file.content, at_least=2 * THUMBNAIL, max_pixels=limits.pixels)
-    return Item(file.name, thumbnail(image), file.content)
 
 
 def _label_of(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +14,11 @@ from torch import Tensor
 from unem.data import FeatureSet
 from unem.errors import InputError
 from unem.web.models import Models
+from unem.web.pool import Step
 from unem.web.sides import Item, Side, class_names, is_query
-from unem.web.tell import Tell
 from unem.web.uploads import shown
 
-__all__ = ["TaskData", "prepare", "query_items"]
+__all__ = ["TaskData", "one_class", "prepare", "query_items"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +27,7 @@ class TaskData:
 
     Attributes:
         truth: class of a query by its folder or feature file where that is known, else −1.
+        backbone: what made the features; empty where they were sent.
     """
 
     support: Tensor
@@ -34,6 +36,7 @@ class TaskData:
     class_names: tuple[str, ...]
     text: Tensor | None
     truth: NDArray[np.int64]
+    backbone: str = ""
 
 
 def query_items(support: Side, query: Side) -> list[Item]:
@@ -43,7 +46,7 @@ def query_items(support: Side, query: Side) -> list[Item]:
     return query.items
 
 
-def prepare(support: Side, query: Side, models: Models, backbone: str, tell: Tell) -> TaskData:
+def prepare(support: Side, query: Side, models: Models, backbone: str) -> Generator[Step, None, TaskData]:
     """The features of both sides; what is missing is said."""
     if not support.items:
         raise InputError("There are no labelled examples yet. Drop some, one folder for each class, or try an example.")
@@ -53,26 +56,39 @@ def prepare(support: Side, query: Side, models: Models, backbone: str, tell: Tel
         raise InputError("There are no images to label yet. Drop some, or try an example.")
     if query.table is not None:
         raise InputError("The examples are images and the others features; both must be of the same kind.")
-    return _from_images(support, query, models, backbone, tell)
+    return (yield from _from_images(support, query, models, backbone))
 
 
-def _from_images(support: Side, query: Side, models: Models, backbone: str, tell: Tell) -> TaskData:
-    classes = support.classes
-    if len(classes) < 2:
-        raise InputError(
-            f"There is only one class, {shown(classes[0])}. "
-            "Put the examples into one folder for each class, at least two."
+def one_class(support: Side, query: Side) -> str | None:
+    """What is to be said where there is a single class; both sides may be the wrong way round."""
+    if len(support.classes) != 1:
+        return None
+    others = query.classes if query.table is None else []
+    if len(others) > 1:
+        return (
+            f"There is only one class, {shown(support.classes[0])}, and the images to label have {len(others)} folders "
+            f"such as {shown(others[0])}. Are the two sides swapped?"
         )
-    items = (*support.items, *query.items)
-    table, problems = models.features(backbone, [i.content or b"" for i in items], tell)
-    for item, problem in zip(items, problems, strict=True):
-        if problem:
-            raise InputError(f"{shown(item.name)}: {problem}")
+    return (
+        f"There is only one class, {shown(support.classes[0])}. "
+        "Put the examples into one folder for each class, at least two."
+    )
+
+
+def _from_images(support: Side, query: Side, models: Models, backbone: str) -> Generator[Step, None, TaskData]:
+    if (problem := one_class(support, query)) is not None:
+        raise InputError(problem)
+    classes, items = support.classes, (*support.items, *query.items)
+    table, problems = yield from models.features(backbone, [i.content or b"" for i in items])
+    for item, reason in zip(items, problems, strict=True):
+        if reason:
+            raise InputError(f"{shown(item.name)}: {reason}")
     number = {name: k for k, name in enumerate(classes)}
     labels = np.array([number[label or ""] for label in support.labels])
     truth = np.array([number.get(label or "", -1) for label in query.labels])
     count = len(support.items)
-    return TaskData(table[:count], labels, table[count:], tuple(classes), models.texts(backbone, classes), truth)
+    texts = models.texts(backbone, classes)
+    return TaskData(table[:count], labels, table[count:], tuple(classes), texts, truth, backbone)
 
 
 def _from_tables(table: FeatureSet, query: Side) -> TaskData:

@@ -9,54 +9,31 @@ from __future__ import annotations
 import io
 import re
 import stat
-import tempfile
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
 
-from unem.data import FeatureSet
 from unem.errors import InputError
 from unem.vision.images import ENDINGS
+from unem.web.limits import MB, Limits
 
-__all__ = ["FEATURE_ENDINGS", "Limits", "Received", "class_folders", "read_features", "received", "safe_name", "unpack"]
+__all__ = [
+    "FEATURE_ENDINGS",
+    "Archive",
+    "Received",
+    "check_kind",
+    "class_folders",
+    "opened_zip",
+    "safe_name",
+    "shown",
+    "too_large",
+]
 
 FEATURE_ENDINGS = (".safetensors", ".npz")
 ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar", ".zst", ".jar")
-MB = 1_000_000
 LONGEST_NAME = 400
 SMALL = MB  # a member that unpacks to no more cannot do harm, however well it is compressed
 ENTRY = b"PK\x01\x02"  # begins each entry of an archive's table of contents
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How much one visitor may send.
-
-    Args:
-        upload: bytes of one file, and of all files of one side (support or query) together.
-        images: images of one side.
-        pixels: pixels of one image.
-        unpacked: bytes that the archives of one side may unpack to.
-        ratio: how many times its size a member of an archive may unpack to; photographs do not compress.
-        held: bytes of all visitors together.
-    """
-
-    upload: int = 200 * MB
-    images: int = 2000
-    pixels: int = 50 * MB
-    unpacked: int = 400 * MB
-    ratio: int = 100
-    held: int = 4000 * MB
-
-    @classmethod
-    def of(cls, upload_mb: int, images: int, megapixels: float = 50) -> Limits:
-        """From what the command line says."""
-        for name, value in (("max-upload-mb", upload_mb), ("max-images", images), ("max-megapixels", megapixels)):
-            if not value > 0:
-                raise InputError(f"{name}: expected more than 0, got {value}")
-        upload = upload_mb * MB
-        return cls(upload, images, int(megapixels * MB), 2 * upload, held=max(4000 * MB, 4 * upload))
 
 
 @dataclass(frozen=True)
@@ -67,27 +44,20 @@ class Received:
     content: bytes
 
 
-def received(name: str, content: bytes, limits: Limits) -> list[Received]:
-    """The images, or the feature file, that a file of a visitor's holds.
+def check_kind(name: str) -> str:
+    """The name of a file that may be sent, made safe.
 
     Example:
-        >>> [file.name for file in received("cats/1.jpg", b"...", Limits())]
-        ['cats/1.jpg']
-        >>> received("notes.docx", b"...", Limits())
+        >>> check_kind("cats/1.jpg")
+        'cats/1.jpg'
+        >>> check_kind("notes.docx")
         Traceback (most recent call last):
         ...
         unem.errors.InputError: notes.docx: expected images, a zip of images, or features as .safetensors or .npz
     """
     safe = safe_name(name)
-    if not content:
-        raise InputError(f"{shown(safe)}: is empty")
-    if len(content) > limits.upload:
-        raise InputError(f"{shown(safe)}: {too_large(len(content), limits)}")
-    ending = PurePosixPath(safe.lower()).suffix
-    if ending == ".zip":
-        return unpack(safe, content, limits)
-    if ending in ENDINGS or ending in FEATURE_ENDINGS:
-        return [Received(safe, content)]
+    if safe.lower().endswith((".zip", *ENDINGS, *FEATURE_ENDINGS)):
+        return safe
     raise InputError(f"{shown(safe)}: expected images, a zip of images, or features as {' or '.join(FEATURE_ENDINGS)}")
 
 
@@ -132,31 +102,45 @@ def shown(name: str) -> str:
 # -- archives ----------------------------------------------------------------------------------------------------------
 
 
-def unpack(name: str, content: bytes, limits: Limits) -> list[Received]:
-    """The images of a zip; everything else in it is left out, and what looks like an attack refuses all of it."""
-    name = shown(name)
-    with _archive(name, content, limits) as archive:
-        members = [m for m in archive.infolist() if not m.is_dir()]
+class Archive:
+    """The images of a zip; everything else in it is left out, and what looks like an attack refuses all of it.
+
+    Its table of contents is checked when it is opened; nothing is unpacked before :meth:`unpack` asks for it.
+
+    Attributes:
+        size: bytes of the images, unpacked.
+    """
+
+    def __init__(self, file: Received, limits: Limits) -> None:
+        self.name = shown(file.name)
+        self._zip = opened_zip(self.name, file.content, limits)
+        members = [m for m in self._zip.infolist() if not m.is_dir()]
         for member in members:
-            _check_member(name, member, limits)
-        images = [(safe, m) for m in members if _is_image(safe := safe_name(m.filename))]
-        if not images:
-            raise InputError(f"{name}: holds no images ({', '.join(ENDINGS[:4])} …)")
-        if len(images) > limits.images:
-            raise InputError(f"{name}: holds {len(images)} images, more than the {limits.images} that are allowed")
-        total = sum(m.file_size for _, m in images)
-        if total > limits.unpacked:
+            _check_member(self.name, member, limits)
+        self._images = [(safe, m) for m in members if _is_image(safe := safe_name(m.filename))]
+        if not self._images:
+            raise InputError(f"{self.name}: holds no images ({', '.join(ENDINGS[:4])} …)")
+        if len(self) > limits.images:
+            raise InputError(f"{self.name}: holds {len(self)} images, more than the {limits.images} that are allowed")
+        self.size = sum(m.file_size for _, m in self._images)
+        if self.size > limits.unpacked:
             raise InputError(
-                f"{name}: would unpack to {total / MB:.0f} MB, "
+                f"{self.name}: would unpack to {self.size / MB:.0f} MB, "
                 f"more than the {limits.unpacked / MB:.0f} MB that are allowed"
             )
-        return [Received(safe, _read(name, archive, m)) for safe, m in images]
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def unpack(self) -> Iterator[Received]:
+        """One image after another."""
+        for name, member in self._images:
+            yield Received(name, _read(self.name, self._zip, member))
 
 
-def _archive(name: str, content: bytes, limits: Limits) -> zipfile.ZipFile:
-    entries = content.count(
-        ENTRY
-    )  # before the table of contents becomes objects: millions of them would fill the memory
+def opened_zip(name: str, content: bytes, limits: Limits) -> zipfile.ZipFile:
+    """An archive whose table of contents is not too long: millions of entries would fill the memory as objects."""
+    entries = content.count(ENTRY)
     if entries > 4 * limits.images + 1000:
         raise InputError(f"{name}: holds {entries} files, far more than the {limits.images} images that are allowed")
     try:
@@ -240,40 +224,3 @@ def _shared(folders: Iterable[Sequence[str]]) -> int:
             break
         count += 1
     return count
-
-
-# -- feature files -----------------------------------------------------------------------------------------------------
-
-
-def read_features(file: Received, limits: Limits) -> FeatureSet:
-    """A feature file. The library reads files, so it becomes one for that moment, in a folder of its own."""
-    ending = PurePosixPath(file.name.lower()).suffix
-    if ending == ".npz":
-        _check_arrays(shown(file.name), file.content, limits)
-    with tempfile.TemporaryDirectory(prefix="unem-app-") as folder:
-        path = Path(folder) / f"features{ending}"
-        path.write_bytes(file.content)
-        try:
-            return FeatureSet.load(path)
-        except InputError as error:
-            raise InputError(f"{shown(file.name)}: {_without(str(error), path)}") from None
-        except Exception as error:
-            raise InputError(f"{shown(file.name)}: is damaged ({_first_line(error)})") from None
-
-
-def _check_arrays(name: str, content: bytes, limits: Limits) -> None:
-    """An ``.npz`` is a zip, and may be a bomb like any other."""
-    with _archive(name, content, limits) as archive:
-        total = sum(member.file_size for member in archive.infolist())
-        if total > limits.unpacked:
-            raise InputError(
-                f"{name}: would unpack to {total / MB:.0f} MB, "
-                f"more than the {limits.unpacked / MB:.0f} MB that are allowed"
-            )
-
-
-def _without(message: str, path: Path) -> str:
-    """A message that does not tell where our temporary folder is."""
-    for said in (f"{str(path)!r} ", f"{path.name!r} ", f"{path.name}: "):
-        message = message.replace(said, "")
-    return message.removeprefix("features: ")
