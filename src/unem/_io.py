@@ -127,7 +127,9 @@ def read_json(path: str | os.PathLike[str], what: str) -> Any:
         raise InputError(f"{what} {os.fspath(path)!r} does not exist") from None
     except OSError as error:
         raise InputError(f"cannot read {what} {os.fspath(path)!r}: {error.strerror or error}") from error
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except RecursionError:
+        raise InputError(f"{os.fspath(path)!r} is not {what}: its brackets are nested too deeply") from None
+    except ValueError as error:  # no UTF-8, no JSON, or a number of thousands of digits
         raise InputError(f"{os.fspath(path)!r} is not {what}: it is not JSON ({error})") from error
 
 

@@ -6,6 +6,7 @@ import json
 import math
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,12 +51,12 @@ def test_lambda_is_beta_times_queries():
         ({"class_balance": ()}, "class_balance: got an empty sequence"),
         ({"class_balance": "much"}, "class_balance: expected a number"),
         ({"temperature": -1.0}, "temperature: expected finite numbers of at least 0"),
-        ({"feature_scale": 0.0}, "feature_scale: expected a finite number above 0"),
+        ({"feature_scale": 0.0}, "feature_scale: expected a number above 0"),
         ({"class_balance": (1.0, 2.0), "temperature": (1.0,)}, "one value per layer each"),
         ({"class_balance": (1.0, 2.0), "layers": 3}, "layers: expected 2, as many as there are values, got 3"),
-        ({"layers": -1}, "layers: expected a whole number of at least 1"),
-        ({"layers": 0}, "layers: expected a whole number of at least 1"),
-        ({"layers": 2.5}, "layers: expected a whole number of at least 1"),
+        ({"layers": -1}, "layers: expected a whole number from 1 to 10000"),
+        ({"layers": 0}, "layers: expected a whole number from 1 to 10000"),
+        ({"layers": 2.5}, "layers: expected a whole number from 1 to 10000"),
         ({"feature_scale": (1.0, 2.0)}, "feature_scale"),
         ({"query_weight": -0.5}, "query_weight: expected finite numbers of at least 0"),
         ({"class_balance": (1.0, 2.0), "query_weight": (1.0,)}, "query_weight must have one value per layer"),
@@ -83,6 +84,49 @@ def test_files_that_are_not_schedules(tmp_path, content, message):
     path.write_text(content)
     with pytest.raises(InputError, match=message):
         Schedule.load(path)
+
+
+WHOLE = {"format": "unem-schedule/1", "class_balance": 1.0, "temperature": 1.0, "feature_scale": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (json.dumps(WHOLE | {"propagation": "x"}), "propagation: expected a number"),
+        (json.dumps(WHOLE | {"feature_scale": 10**400}), "feature_scale: expected a number"),
+        (json.dumps(WHOLE).replace("1.0", "9" * 5000), "it is not JSON"),
+        (json.dumps(WHOLE | {"layers": 10**9}), "layers: expected a whole number from 1 to 10000"),
+        (json.dumps(WHOLE | {"class_balance": 1e308}), "class_balance: expected finite numbers, none beyond 1e[+]12"),
+        (json.dumps(WHOLE | {"class_balance": [1.0, -1e308]}), "class_balance: expected finite numbers, none beyond"),
+        (json.dumps(WHOLE | {"temperature": 1e308}), "temperature: expected finite numbers of at least 0, none beyond"),
+        (json.dumps(WHOLE | {"feature_scale": 1e308}), "feature_scale: expected a number above 0, up to 1e[+]12"),
+        (json.dumps(WHOLE | {"view_weights": [1e308]}), "view_weights: expected numbers"),
+        (json.dumps(WHOLE | {"format": ["unem-schedule/1"]}), "is not a schedule"),
+        ("[" * 100_000, "nested too deeply"),
+        (json.dumps(WHOLE)[:-1] + ', "provenance": ' + "[" * 5000 + "]" * 5000 + "}", "nested too deeply"),
+    ],
+    ids=range(12),
+)
+def test_damaged_values_are_named(tmp_path, content, message):
+    path = tmp_path / "s.json"
+    path.write_text(content)
+    with pytest.raises(InputError, match=message) as caught:
+        unem.load_schedule(path)
+    assert len(str(caught.value)) < 600
+
+
+def test_values_that_are_too_large_together_are_refused():
+    """Each in its range, but float32 has no such squares: a sentence, not NaN."""
+    task = unem.Task(1e12 * torch.randn(6, 4), torch.tensor([0, 0, 1, 1, 2, 2]), 1e12 * torch.randn(7, 4))
+    with pytest.raises(InputError, match="schedule: its values are too large for these features in"):
+        unem.gem(task, unem.Gaussian(), Schedule(feature_scale=1e12))
+
+
+@pytest.mark.parametrize("change", [{"layers": 10**9}, {"layers": "x"}, {"gate": "x"}, {"view_weights": [10**400]}])
+def test_damaged_families_are_refused_when_they_are_loaded(change):
+    value = unem.load_schedule("unem-plus/clip-rn50").to_dict()
+    with pytest.raises(InputError, match="schedule"):
+        unem.load_schedule(value | change)
 
 
 def test_missing_files_and_presets_say_so(tmp_path):

@@ -35,6 +35,11 @@ def nan_at(tensor, *index):
         (SUPPORT, LABELS.float(), QUERY, r"support_labels: expected integer class indices, got torch.float32"),
         (SUPPORT, torch.tensor([0, 0, 1, 1, 3, 3]), QUERY, r"class 2 has no support sample in task 0"),
         (SUPPORT, LABELS - 2, QUERY, r"support_labels: expected values in 0 … 0"),
+        (SUPPORT, LABELS + 2**40, QUERY, r"class 0 has no support sample in task 0; each of the 1099511627779 classes"),
+        (SUPPORT, torch.tensor([0, 0, 1, 1, 2, 2**63 - 1]), QUERY, r"class 3 has no support sample in task 0"),
+        (SUPPORT.to_sparse(), LABELS, QUERY, r"support: expected a dense tensor, got one of layout torch.sparse_coo"),
+        (SUPPORT, LABELS, QUERY.to("meta"), r"query: expected a dense tensor, got one without data"),
+        (SUPPORT, LABELS.to_sparse(), QUERY, r"support_labels: expected a dense tensor"),
         (SUPPORT, torch.full((6,), -1), QUERY, r"every row is padding"),
         (SUPPORT, LABELS, QUERY.double(), r"support is torch.float32 and query torch.float64"),
         (SUPPORT, LABELS, QUERY[0], r"query: expected \[task, query, feature\]"),
@@ -160,3 +165,13 @@ def test_tasks_with_other_texts_are_not_stacked():
     assert Task.stack([one, one]).text is not None
     with pytest.raises(InputError, match="class texts differ"):
         Task.stack([one, two])
+
+
+def test_a_number_of_classes_that_the_rows_cannot_fill_takes_no_memory():
+    with pytest.raises(InputError, match="class 3 has no support sample in task 0; each of the 1099511627776 classes"):
+        Task(SUPPORT, LABELS, QUERY, num_classes=2**40)
+
+
+def test_rows_in_reverse_order_are_taken():
+    rows = SUPPORT.numpy()[::-1]
+    torch.testing.assert_close(Task(rows, LABELS, QUERY).support[0], SUPPORT.flip(0))

@@ -50,6 +50,17 @@ def test_similarities_are_raw_cosines():
         ({"labels": np.array(list("abcd") * 3)}, r"labels: expected integers .*numpy\.unique"),
         ({"class_ids": [0, 1]}, "class_ids: expected 4 different numbers"),
         ({"class_ids": [0, 1, 1, 2]}, "class_ids: expected 4 different numbers"),
+        ({"class_ids": list("abcd")}, "class_ids: expected 4 different numbers"),
+        ({"class_ids": [0, 1, 2, float("inf")]}, "class_ids: expected 4 different numbers"),
+        ({"class_ids": 7}, "class_ids: expected 4 different numbers"),
+        ({"class_names": 7}, "class_names: expected one name for each class, got '7'"),
+        ({"class_names": "abcd"}, "class_names: expected one name for each class"),
+        ({"text_features": 7}, r"text_features: expected \[class, feature\]"),
+        ({"metadata": "abc"}, "metadata: expected names and values, got str"),
+        ({"features": torch.eye(12, 5).to_sparse()}, "features: expected a dense tensor"),
+        ({"features": torch.eye(12, 5).to_sparse_csr()}, "features: expected a dense tensor"),
+        ({"features": torch.empty(12, 5, device="meta")}, "features: .* without data"),
+        ({"labels": torch.arange(12).to("meta")}, "labels: .* without data"),
         ({"kind": "pictures"}, "kind: expected 'embeddings' or 'similarities'"),
         ({"text_features": np.full((4, 5), np.inf)}, "text_features: .* NaN or infinite"),
     ],
@@ -57,6 +68,13 @@ def test_similarities_are_raw_cosines():
 def test_bad_content_is_named(changes, message):
     with pytest.raises(InputError, match=message):
         FeatureSet(**sample(**changes))
+
+
+@pytest.mark.parametrize("label", [30_000_000, 2**40, 2**63 - 1])
+def test_one_damaged_label_does_not_take_the_memory_of_millions_of_classes(label):
+    with pytest.raises(InputError, match=f"labels: .* found {label} among 3 images; without class names, 100000"):
+        FeatureSet(torch.eye(3), [0, 1, label])
+    assert FeatureSet(torch.eye(3), [0, 1, 99_999]).num_classes == 100_000
 
 
 def test_info():

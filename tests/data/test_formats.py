@@ -196,3 +196,28 @@ def test_a_format_is_one_entry_of_the_table(tmp_path, monkeypatch):
         FeatureSet.load(tmp_path / "f.txt")
     with pytest.raises(InputError, match=r"ends in \.safetensors or \.csv"):
         FeatureSet(**sample()).save(tmp_path / "f.txt")
+
+
+@pytest.mark.parametrize("ending", ["safetensors", "npz", "npy", "pt"])
+def test_a_flipped_bit_is_a_sentence_or_a_feature_set(tmp_path, ending):
+    """Anywhere in the file: never another exception, and never much memory (labels become huge numbers)."""
+    file = tmp_path / f"f.{ending}"
+    features, labels = np.eye(6, 3, dtype=np.float32), np.arange(6) % 3
+    if ending == "npy":
+        np.save(file, features)
+        np.save(tmp_path / "f_labels.npy", labels)
+    elif ending == "npz":
+        np.savez(file, features=features, labels=labels)
+    elif ending == "pt":
+        torch.save({"features": torch.tensor(features), "labels": torch.tensor(labels)}, file)
+    else:
+        FeatureSet(features, labels).save(file)
+    whole = file.read_bytes()
+    refused = 0
+    for place in range(0, len(whole), 1 if ending == "npy" else 5):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ (1 << place % 8)]) + whole[place + 1 :])
+        try:
+            FeatureSet.load(file)
+        except InputError:
+            refused += 1
+    assert refused > 0

@@ -20,7 +20,7 @@ from unem.core.memory import (
 )
 from unem.core.rows import Rows
 from unem.core.schedule import Schedule
-from unem.core.task import PADDING, Inputs, Prediction, Task, as_floating, check_finite
+from unem.core.task import PADDING, Inputs, Prediction, Task, as_floating, check_dense, check_finite
 
 __all__ = [
     "PADDING",
@@ -39,6 +39,7 @@ __all__ = [
     "Task",
     "Trace",
     "as_floating",
+    "check_dense",
     "check_finite",
     "gem",
     "gpu_sharers",

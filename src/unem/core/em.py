@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -107,7 +108,19 @@ def run(
         if in_one_go is not None:
             return in_one_go, scaled
     weights = values.class_balances, values.temperatures, values.text_weights, values.query_weights
-    return iterate(law, scaled, *weights, observe=observe, log=log), scaled
+    assignments = iterate(law, scaled, *weights, observe=observe, log=log)
+    if not (log or values.learned):
+        _check_assignments(assignments)
+    return assignments, scaled
+
+
+def _check_assignments(assignments: Tensor) -> None:
+    """Numbers that are each in their range can be too large together; on a GPU asking would cost a synchronisation."""
+    if assignments.device.type == "cpu" and not math.isfinite(float(assignments.detach().sum())):
+        raise InputError(
+            f"schedule: its values are too large for these features in {assignments.dtype}, the assignments are NaN; "
+            "expected a smaller feature scale, or features of smaller magnitude"
+        )
 
 
 def assignments_by_layer(

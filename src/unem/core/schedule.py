@@ -16,6 +16,8 @@ from unem.errors import InputError
 __all__ = ["LayerValues", "Schedule"]
 
 HARD_TEMPERATURE = 1e-30  # below it logits would be divided to infinity: the largest takes all
+LARGEST = 1e12  # of any value: float32 holds its square times features' own
+MAX_LAYERS = 10_000
 
 PerLayer = float | tuple[float, ...]
 
@@ -89,8 +91,8 @@ class Schedule:
         balance = _per_layer(self.class_balance, "class_balance", lower=-math.inf)
         temperature = _per_layer(self.temperature, "temperature", lower=0.0)
         scale, *more = _as_tuple(self.feature_scale, "feature_scale")
-        if more or not (math.isfinite(scale) and scale > 0):
-            raise InputError(f"feature_scale: expected a finite number above 0, got {self.feature_scale!r}")
+        if more or not 0 < scale <= LARGEST:
+            raise InputError(f"feature_scale: expected a number above 0, up to {LARGEST:g}, got {self.feature_scale!r}")
         text = _per_layer(self.text_weight, "text_weight", lower=-math.inf)
         weight = _per_layer(self.query_weight, "query_weight", lower=0.0)
         lengths = {len(v) for v in (balance, temperature, text, weight) if isinstance(v, tuple)}
@@ -102,8 +104,8 @@ class Schedule:
             )
         given: int | None = self.layers
         layers = lengths.pop() if lengths else 10 if given is None else given
-        if not isinstance(layers, int) or isinstance(layers, bool) or layers < 1:
-            raise InputError(f"layers: expected a whole number of at least 1, got {layers!r}")
+        if not isinstance(layers, int) or isinstance(layers, bool) or not 1 <= layers <= MAX_LAYERS:
+            raise InputError(f"layers: expected a whole number from 1 to {MAX_LAYERS}, got {layers!r}")
         if given not in (None, layers):
             raise InputError(f"layers: expected {layers}, as many as there are values, got {given!r}")
         if self.law is not None and not (
@@ -111,14 +113,15 @@ class Schedule:
         ):  # any name: laws may be the user's own
             raise InputError(f"law: expected the name of a law, such as 'gaussian', or nothing, got {self.law!r}")
         views = _as_tuple(self.view_weights, "view_weights") if self.view_weights else ()
-        if not all(math.isfinite(w) and w >= 0 for w in views) or (views and sum(views) <= 0):
+        if not all(0 <= w <= LARGEST for w in views) or (views and sum(views) <= 0):
             raise InputError(f"view_weights: expected numbers of at least 0, not all 0, got {self.view_weights!r}")
-        if not 0 <= self.propagation <= 1:
+        propagation, *more = _as_tuple(self.propagation, "propagation")
+        if more or not 0 <= propagation <= 1:
             raise InputError(f"propagation: expected a number from 0 to 1, got {self.propagation!r}")
         if not isinstance(self.neighbours, int) or isinstance(self.neighbours, bool) or self.neighbours < 0:
             raise InputError(f"neighbours: expected a whole number of at least 0, got {self.neighbours!r}")
         made = {"class_balance": balance, "temperature": temperature, "text_weight": text, "query_weight": weight}
-        single = {"feature_scale": scale, "view_weights": views, "propagation": float(self.propagation)}
+        single = {"feature_scale": scale, "view_weights": views, "propagation": propagation}
         for name, value in {**made, **single}.items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "layers", layers)
@@ -215,8 +218,13 @@ def _as_tuple(value: Any, name: str) -> tuple[float, ...]:
         raise InputError(f"{name}: got an empty sequence, expected one value per layer")
     try:
         return tuple(float(v) for v in values)
-    except (TypeError, ValueError):
-        raise InputError(f"{name}: expected a number or one number per layer, got {value!r}") from None
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{name}: expected a number or one number per layer, got {_short(value)}") from None
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:40]} …"
 
 
 def _per_layer(value: Any, name: str, lower: float) -> PerLayer:
@@ -224,10 +232,9 @@ def _per_layer(value: Any, name: str, lower: float) -> PerLayer:
         value = value.tolist()
     values = _as_tuple(value, name)
     for v in values:
-        if not (math.isfinite(v) and v >= lower):
-            raise InputError(
-                f"{name}: expected finite numbers{f' of at least {lower:g}' if lower > -math.inf else ''}, got {v}"
-            )
+        if not (math.isfinite(v) and v >= lower and abs(v) <= LARGEST):
+            least = f" of at least {lower:g}" if lower > -math.inf else ""
+            raise InputError(f"{name}: expected finite numbers{least}, none beyond {LARGEST:g}, got {v}")
     shared = not isinstance(value, Sequence)
     return values[0] if shared else values
 

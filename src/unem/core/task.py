@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -15,7 +17,7 @@ from torch import Tensor
 from unem.core.rows import Rows
 from unem.errors import InputError
 
-__all__ = ["PADDING", "Inputs", "Prediction", "Task", "as_floating", "check_finite"]
+__all__ = ["PADDING", "Inputs", "Prediction", "Task", "as_floating", "check_dense", "check_finite"]
 
 Inputs = Literal["features", "similarities", "image+text"]
 """What the samples of a task are: embeddings, similarities to the class texts, or unit embeddings beside the texts'."""
@@ -278,15 +280,37 @@ def predicted(task: Task, probabilities: Float[Tensor, "task query class"]) -> P
 def as_floating(value: Any, name: str) -> Tensor:
     """A float32 or float64 tensor from anything array-like; half precision is widened."""
     try:
+        if isinstance(value, np.ndarray) and min(value.strides, default=0) < 0:
+            value = value.copy()  # torch has no rows in reverse order
         tensor = value if isinstance(value, Tensor) else torch.as_tensor(value)
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         kind = getattr(value, "dtype", type(value).__name__)
         raise InputError(f"{name}: expected a numeric tensor or array, got {kind}") from error
+    check_dense(tensor, name)
     if tensor.is_complex() or tensor.dtype == torch.bool:
         raise InputError(f"{name}: expected real numbers, got {tensor.dtype}")
     if tensor.dtype not in (torch.float32, torch.float64):
         tensor = tensor.float()
     return tensor
+
+
+def check_dense(tensor: Tensor, name: str) -> None:
+    """Refuse tensors without a number at each place: sparse, nested and quantized ones, and those without data.
+
+    Example:
+        >>> check_dense(torch.eye(2).to_sparse(), "query")
+        Traceback (most recent call last):
+        unem.errors.InputError: query: expected a dense tensor, got one of layout torch.sparse_coo
+    """
+    kinds = {
+        "one without data (device 'meta')": tensor.is_meta,
+        "a nested one": tensor.is_nested,
+        "a quantized one": tensor.is_quantized,
+        f"one of layout {tensor.layout}": tensor.layout != torch.strided,
+    }
+    for kind, holds in kinds.items():
+        if holds:
+            raise InputError(f"{name}: expected a dense tensor, got {kind}")
 
 
 def check_finite(tensor: Tensor, name: str) -> None:
@@ -324,8 +348,9 @@ def _count_not_finite(tensor: Tensor) -> tuple[int, tuple[int, ...]]:
 def _as_labels(value: Any) -> Tensor:
     try:
         tensor = value if isinstance(value, Tensor) else torch.as_tensor(value)
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise InputError(f"support_labels: expected integers, got {type(value).__name__} ({error})") from error
+    check_dense(tensor, "support_labels")
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         raise InputError(f"support_labels: expected integer class indices, got {tensor.dtype}")
     return tensor.long()
@@ -374,6 +399,7 @@ def _check_labels(labels: Tensor, num_classes: int | None, class_names: Sequence
     low, high = int(labels.min()), int(labels.max())
     if num_classes is None:
         num_classes = len(class_names) if class_names is not None else high + 1
+    num_classes = _whole(num_classes, "num_classes")
     if low < PADDING or high >= num_classes:
         raise InputError(
             f"support_labels: expected values in 0 … {num_classes - 1} (or {PADDING} for padding), "
@@ -381,18 +407,34 @@ def _check_labels(labels: Tensor, num_classes: int | None, class_names: Sequence
         )
     if high == PADDING:
         raise InputError("support_labels: every row is padding (-1); each class needs at least one support sample")
-    tasks = labels.shape[0]
-    row = torch.where(labels == PADDING, num_classes, labels)
-    row = row + (num_classes + 1) * torch.arange(tasks, device=labels.device).unsqueeze(1)
-    counts = torch.bincount(row.flatten(), minlength=tasks * (num_classes + 1)).view(tasks, -1)[:, :num_classes]
-    if (counts == 0).any():
-        task, missing = (int(i) for i in (counts == 0).nonzero()[0])
+    if (gap := _class_without_support(labels, num_classes)) is not None:
+        task, missing = gap
         name = f"{missing} ({class_names[missing]!r})" if class_names is not None else str(missing)
         raise InputError(
             f"support_labels: class {name} has no support sample in task {task}; each of the {num_classes} classes "
             "needs at least one"
         )
     return num_classes
+
+
+def _whole(value: Any, name: str) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise InputError(f"{name}: expected a whole number, got {value!r}") from None
+
+
+def _class_without_support(labels: Tensor, num_classes: int) -> tuple[int, int] | None:
+    """The first (task, class) that no label names; a number of classes that the rows cannot fill takes no memory."""
+    tasks, samples = labels.shape
+    classes = min(num_classes, samples + 1)  # with more classes than rows, one of the first is missing
+    row = torch.where((labels == PADDING) | (labels >= classes), classes, labels)
+    row = row + (classes + 1) * torch.arange(tasks, device=labels.device).unsqueeze(1)
+    counts = torch.bincount(row.flatten(), minlength=tasks * (classes + 1)).view(tasks, -1)[:, :classes]
+    if not (counts == 0).any():
+        return None
+    task, missing = (int(i) for i in (counts == 0).nonzero()[0])
+    return task, missing
 
 
 def _equal(a: Tensor | None, b: Tensor | None) -> bool:

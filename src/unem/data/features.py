@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,13 +16,16 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unem.core.task import as_floating, check_finite
+from unem.core.task import as_floating, check_dense, check_finite
 from unem.data.formats import read_features, write_features
 from unem.errors import InputError
 
 __all__ = ["FeatureSet"]
 
 SPLIT_SEPARATOR = "+"
+MAX_UNNAMED = 100_000
+"""Classes that labels alone can ask for, where there are not as many images: one damaged label must not take the
+memory of millions of classes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,19 +84,21 @@ class FeatureSet:
                 f"features: expected [image, feature] with at least one of each, got shape {tuple(table.shape)}"
             )
         check_finite(table, "features")
+        class_names = _check_class_names(class_names)
+        text_features = _check_text(text_features)
         label = _check_labels(labels, len(table), class_names, text_features)
         num_classes = max(int(label.max()) + 1, len(class_names) if class_names is not None else 0)
         values: dict[str, Any] = {
             "features": table.contiguous(),
             "labels": label,
             "split_names": _check_split(split, len(table)),
-            "class_names": None if class_names is None else tuple(str(c) for c in class_names),
+            "class_names": class_names,
             "text_features": _check_optional(text_features, "text_features", (num_classes, table.shape[1]), kind),
             "base_mean": _check_optional(base_mean, "base_mean", (table.shape[1],), kind),
             "class_ids": _check_class_ids(class_ids, num_classes),
             "kind": kind,
-            "metadata": dict(metadata or {}),
-            "name": name,
+            "metadata": _check_metadata(metadata),
+            "name": str(name),
         }
         for key, value in values.items():
             object.__setattr__(self, key, value)
@@ -271,15 +276,16 @@ def replace_features(features: FeatureSet, table: Tensor) -> FeatureSet:
     return changed
 
 
-def _check_labels(labels: Any, images: int, class_names: Sequence[str] | None, text_features: Any) -> Tensor:
+def _check_labels(labels: Any, images: int, class_names: Sequence[str] | None, text_features: Tensor | None) -> Tensor:
     try:
         label = torch.as_tensor(labels)
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         kind = getattr(labels, "dtype", type(labels).__name__)
         raise InputError(
             f"labels: expected integers 0 … K − 1, got {kind} (numpy.unique(labels, return_inverse=True) makes them "
             "from names)"
         ) from error
+    check_dense(label, "labels")
     if label.is_floating_point() or label.is_complex() or label.dtype == torch.bool:
         raise InputError(f"labels: expected integer class indices, got {label.dtype}")
     if label.shape != (images,):
@@ -292,18 +298,52 @@ def _check_labels(labels: Any, images: int, class_names: Sequence[str] | None, t
         raise InputError(
             f"labels: expected values in 0 … {'K − 1' if known is None else known - 1}{counted}, found {bad}"
         )
+    most = max(images, MAX_UNNAMED)
+    if known is None and int(label.max()) >= most:
+        raise InputError(
+            f"labels: expected values in 0 … K − 1, found {int(label.max())} among {images} images; "
+            f"without class names, {most} classes are the most"
+        )
     return label
+
+
+def _check_class_names(names: Any) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    if isinstance(names, str | bytes | Mapping) or not isinstance(names, Iterable) or getattr(names, "ndim", 1) != 1:
+        raise InputError(f"class_names: expected one name for each class, got {str(names)[:40]!r}")
+    return tuple(str(name) for name in names)
+
+
+def _check_text(value: Any) -> Tensor | None:
+    if value is None:
+        return None
+    text = as_floating(value, "text_features")
+    if text.ndim != 2:
+        raise InputError(f"text_features: expected [class, feature], got shape {tuple(text.shape)}")
+    return text
 
 
 def _check_class_ids(class_ids: Sequence[int] | None, num_classes: int) -> tuple[int, ...]:
     if class_ids is None:
         return tuple(range(num_classes))
-    ids = tuple(int(c) for c in class_ids)
+    try:
+        ids = tuple(int(c) for c in class_ids)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(
+            f"class_ids: expected {num_classes} different numbers, one per class, got {str(class_ids)[:40]}"
+        ) from None
     if len(ids) != num_classes or len(set(ids)) != num_classes:
         raise InputError(
             f"class_ids: expected {num_classes} different numbers, one per class, got {len(ids)}: {ids[:8]}"
         )
     return ids
+
+
+def _check_metadata(metadata: Any) -> dict[str, Any]:
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise InputError(f"metadata: expected names and values, got {type(metadata).__name__}")
+    return dict(metadata or {})
 
 
 def _check_split(split: Any, images: int) -> NDArray[Any] | None:

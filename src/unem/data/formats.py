@@ -110,7 +110,7 @@ def _read_native(file: Path, _: Path | None) -> Values:
         if "split" in values:
             values["split"] = np.asarray(header.pop("splits"))[values["split"].numpy()]
         return values | header
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise InputError(f"features: {file.name!r} has a damaged header ({type(error).__name__}: {error})") from error
 
 
@@ -137,7 +137,7 @@ def _read_npy(file: Path, labels: Path | None) -> Values:
     for key, source in (("features", file), ("labels", labels)):
         try:
             values[key] = np.load(source, allow_pickle=False)
-        except (ValueError, OSError, EOFError) as error:
+        except Exception as error:  # a damaged header is parsed as Python's, which raises its own kinds
             raise InputError(f"{key}: {source.name!r} is not a readable .npy without pickled objects") from error
     return values
 

@@ -145,7 +145,7 @@ def _class_numbers(labels: Any, samples: int, class_names: Sequence[Any] | None)
     wrong = values[(values < 0) | (values >= count)]
     if len(wrong):
         raise InputError(f"labels: expected 0 … {count - 1}, the classes' places, found {wrong[0]}")
-    empty = np.flatnonzero(np.bincount(values.astype(np.int64), minlength=count) == 0)
+    empty = np.setdiff1d(np.arange(min(count, samples + 1)), values)  # with more classes than rows, one is among these
     if len(empty):
         named = "" if class_names is None else f" ({class_names[empty[0]]!r})"
         raise InputError(f"labels: class {empty[0]}{named} has no labelled sample; each needs at least one")

@@ -59,11 +59,16 @@ def list_presets(pattern: str = "*") -> dict[str, Schedule | ScheduleFamily]:
 
 def _from_dict(value: Any, source: str) -> Schedule | ScheduleFamily:
     found = value.get("format") if isinstance(value, Mapping) else type(value).__name__
-    if found not in KINDS:
+    if not isinstance(found, str) or found not in KINDS:
         raise InputError(
             f"{source} is not a schedule: expected format {' or '.join(map(repr, KINDS))}, found {found!r}"
         )
-    return KINDS[str(found)].from_dict(value, source)
+    try:
+        schedule = KINDS[found].from_dict(value, source)
+        schedule.at(effective_classes=2, queries=75, num_classes=5)  # a family whose values are of no use fails here
+    except (OverflowError, InputError) as error:
+        raise InputError(str(error) if str(error).startswith(source) else f"{source}: {error}") from None
+    return schedule
 
 
 @cache
