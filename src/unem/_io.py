@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from unem.errors import InputError
 
 __all__ = [
@@ -49,15 +51,11 @@ def write_aside(path: str | os.PathLike[str]) -> Iterator[Path]:
         with open(aside, "rb") as written:
             os.fsync(written.fileno())
         os.replace(aside, target)
-    except OSError as error:
-        raise InputError(f"cannot write {target}: {error.strerror or error}; nothing was left behind") from error
+    except (OSError, SafetensorError) as error:  # the latter is what a full disk comes to in safetensors
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot write {target}: {reason}; nothing was left behind") from error
     finally:
         aside.unlink(missing_ok=True)
-
-
-def cache_folder() -> Path:
-    """Where what can be computed again is kept: ``$XDG_CACHE_HOME/unem``, or ``~/.cache/unem``; perhaps not there."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unem"
 
 
 def check_exists(path: str | os.PathLike[str], name: str, *, or_folder: bool = False) -> None:
@@ -71,6 +69,17 @@ def check_exists(path: str | os.PathLike[str], name: str, *, or_folder: bool = F
         raise InputError(f"{name}: {os.fspath(path)!r} does not exist")
     if target.is_dir() and not or_folder:
         raise InputError(f"{name}: {os.fspath(path)!r} is a folder, not a file")
+
+
+def cache_folder() -> Path | None:
+    """Where what can be computed again is kept: ``$XDG_CACHE_HOME/unem``, or ``~/.cache/unem``; perhaps not there.
+
+    None for a user who has no home, as in some containers.
+    """
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unem"
+    except RuntimeError:  # neither HOME nor an entry in the list of users
+        return None
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 import unem
 from helpers import reference
+from unem._io import cache_folder
 from unem.core.numerics import backends, dirichlet, native, newton
 from unem.core.numerics.dirichlet import dirichlet_m_step, dirichlet_mle, dirichlet_mm
 from unem.core.numerics.permutation import hash64, keyed_permutation, permute, round_keys, uniform
@@ -229,6 +231,50 @@ def test_any_umask_and_compilers_with_arguments(mask, monkeypatch, tmp_path):
     finally:
         os.umask(before)
         native._loaded.cache_clear()
+
+
+@needs_compiler
+@pytest.mark.parametrize("keep", [0, 4096, 9000])
+def test_a_library_that_was_cut_short_is_made_again(keep, monkeypatch, tmp_path):
+    """Loading one would end the process; its name says what its content must be."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    compilers = native._compilers()
+    made = native._compiled(compilers[0], _made(tmp_path / "unem"))
+    whole = made.read_bytes()
+    made.write_bytes(whole[:keep])
+    again = native._compiled(compilers[0], tmp_path / "unem")
+    assert again.read_bytes() != whole[:keep]
+    assert native._load(again) is not None
+    stamp = again.stat().st_mtime_ns
+    assert native._compiled(compilers[0], tmp_path / "unem").stat().st_mtime_ns == stamp
+
+
+@needs_compiler
+def test_a_cache_folder_that_others_may_write_to_is_closed_to_them(monkeypatch, tmp_path):
+    """Features make it first, under a umask of 002; it must not be compiled anew in every process for that."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    _made(tmp_path / "unem").chmod(0o775)
+    assert native._cache_folder() == tmp_path / "unem"
+    assert (tmp_path / "unem").stat().st_mode & 0o777 == 0o755
+
+
+def test_a_user_without_a_home_gets_a_folder_for_the_process(monkeypatch):
+    """As in containers: HOME is not set, and the user is not in the list of users."""
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", _no_home)
+    assert cache_folder() is None
+    with native._cache_folder() as folder:
+        assert Path(folder).is_dir()
+    assert not Path(folder).exists()
+
+
+def _made(folder):
+    folder.mkdir()
+    return folder
+
+
+def _no_home():
+    raise RuntimeError("Could not determine home directory.")
 
 
 @needs_compiler

@@ -86,11 +86,8 @@ def _write_native(file: Path, values: Mapping[str, Any]) -> None:
     for key in ("text_features", "base_mean"):
         if values[key] is not None:
             tensors[key] = values[key].cpu().contiguous()
-    try:
-        save_file(tensors, file, metadata={"format": NATIVE, "unem": json.dumps(header)})
-        sort_header(file)
-    except SafetensorError as error:
-        raise OSError(str(error)) from error
+    save_file(tensors, file, metadata={"format": NATIVE, "unem": json.dumps(header)})
+    sort_header(file)
 
 
 def _read_native(file: Path, _: Path | None) -> Values:

@@ -30,9 +30,10 @@ FORMAT = "unem-features-cache/1"
 KEY = 16  # bytes of a digest that stand for a file
 
 
-def default_cache() -> Path:
-    """``$XDG_CACHE_HOME/unem/features``, or below ``~/.cache``."""
-    return cache_folder() / "features"
+def default_cache() -> Path | None:
+    """``$XDG_CACHE_HOME/unem/features``, or below ``~/.cache``; None for a user who has no home."""
+    base = cache_folder()
+    return None if base is None else base / "features"
 
 
 @dataclass(frozen=True, eq=False)

@@ -211,11 +211,8 @@ def save_checkpoint(path: str | os.PathLike[str], network: Network, info: Mappin
     header = {"classes": [], "epochs": 0, **info, **known, "format": FORMAT}
     _check_numbers(header, os.fspath(path))
     with write_aside(path) as aside:
-        try:
-            # One entry: safetensors writes several in a random order, and equal networks shall be equal files.
-            save_file(tensors, aside, metadata={"unem": json.dumps(header)})
-        except SafetensorError as error:
-            raise OSError(str(error)) from error
+        # One entry: safetensors writes several in a random order, and equal networks shall be equal files.
+        save_file(tensors, aside, metadata={"unem": json.dumps(header)})
 
 
 def load_checkpoint(path: str | os.PathLike[str], device: torch.device | str = "cpu") -> tuple[Network, dict[str, Any]]:

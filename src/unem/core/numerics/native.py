@@ -120,21 +120,29 @@ def _is_right(library: ctypes.CDLL) -> bool:
 
 
 def _compiled(compiler: tuple[str, ...], folder: Path) -> Path | None:
-    """The library's file, made if it is not there."""
+    """The library's file, made if it is not there whole: its name ends in the digest of its content, since to load one
+    that was cut short ends the process."""
     what = repr((FLAGS, VARIANTS, compiler, _processor())).encode()
-    path = folder / f"dirichlet-{hashlib.sha256(SOURCE.read_bytes() + what).hexdigest()[:16]}.so"
-    if not path.exists():
-        handle, name = tempfile.mkstemp(dir=folder, prefix=".dirichlet-")
-        os.close(handle)
-        aside = Path(name)
-        try:
-            if not _compile(compiler, aside):
-                return None
-            aside.chmod(0o700)
-            aside.replace(path)
-        finally:
-            aside.unlink(missing_ok=True)
-    return path if _is_ours(path) else None
+    stem = f"dirichlet-{hashlib.sha256(SOURCE.read_bytes() + what).hexdigest()[:16]}"
+    for path in sorted(folder.glob(f"{stem}-*.so")):
+        if _is_ours(path) and path.stem == f"{stem}-{_digest(path)}":
+            return path
+    handle, name = tempfile.mkstemp(dir=folder, prefix=".dirichlet-")
+    os.close(handle)
+    aside = Path(name)
+    try:
+        if not _compile(compiler, aside):
+            return None
+        aside.chmod(0o700)
+        with open(aside, "rb") as written:
+            os.fsync(written.fileno())
+        return aside.replace(folder / f"{stem}-{_digest(aside)}.so")
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 def _compilers() -> list[tuple[str, ...]]:
@@ -165,16 +173,20 @@ def _processor() -> str:
 
 def _cache_folder() -> Path | tempfile.TemporaryDirectory[str]:
     """A folder that only this user can write to: what is in it will be executed. Without one, for this process only."""
-    try:
-        base = cache_folder()
-        base.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if os.access(base, os.W_OK) and _is_ours(base):
-            return base
-    except (OSError, RuntimeError):
-        pass
+    base = cache_folder()
+    with suppress(OSError):
+        if base is not None:
+            base.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if _is_owned(base):  # features may have made it before, under a umask that lets others in
+                base.chmod(base.stat().st_mode & ~0o022)
+            if os.access(base, os.W_OK) and _is_ours(base):
+                return base
     return tempfile.TemporaryDirectory(prefix="unem-")
 
 
 def _is_ours(path: Path) -> bool:
-    status = path.stat()
-    return not hasattr(os, "getuid") or (status.st_uid == os.getuid() and not status.st_mode & 0o022)
+    return not hasattr(os, "getuid") or (_is_owned(path) and not path.stat().st_mode & 0o022)
+
+
+def _is_owned(path: Path) -> bool:
+    return hasattr(os, "getuid") and path.stat().st_uid == os.getuid()

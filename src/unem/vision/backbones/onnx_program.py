@@ -6,6 +6,7 @@ program is not right, torch computes.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import tempfile
 import warnings
@@ -56,9 +57,11 @@ def onnx_program(network: Callable[[Tensor], Tensor], module: nn.Module, size: i
     """
     if not (is_installed("onnxruntime") and is_installed("onnx")):
         return None
-    file = cache_folder() / "onnx" / f"{key}-{size}-{MADE}.onnx"
-    with suppress(Exception):  # not there, or damaged: onnxruntime has errors of its own
-        return OnnxProgram(file.read_bytes())
+    base = cache_folder()
+    file = None if base is None else base / "onnx" / f"{key}-{size}-{MADE}.onnx"
+    if file is not None:
+        with suppress(Exception):  # not there, or damaged: onnxruntime has errors of its own
+            return OnnxProgram(_whole(file.read_bytes()))
     try:
         content = _exported(network, module, size)
         program = OnnxProgram(content)
@@ -68,9 +71,18 @@ def onnx_program(network: Callable[[Tensor], Tensor], module: nn.Module, size: i
             return None
     except Exception:  # torch's exporter and onnxruntime raise many kinds; torch itself serves
         return None
-    with suppress(InputError), write_aside(file) as aside:  # without a folder, it is made anew each time
-        aside.write_bytes(content)
+    if file is not None:
+        with suppress(InputError), write_aside(file) as aside:  # without a folder, it is made anew each time
+            aside.write_bytes(hashlib.sha256(content).digest() + content)
     return program
+
+
+def _whole(kept: bytes) -> bytes:
+    """What follows the digest in a file; a changed byte of the weights would change features without a word."""
+    digest, content = kept[:32], kept[32:]
+    if hashlib.sha256(content).digest() != digest:
+        raise ValueError("damaged")
+    return content
 
 
 def _exported(network: Callable[[Tensor], Tensor], module: nn.Module, size: int) -> bytes:

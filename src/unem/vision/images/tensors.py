@@ -185,10 +185,7 @@ class ImageTensors:
                 codes = np.searchsorted(np.asarray(self.splits), self.split_names)
                 tensors["split"] = torch.as_tensor(codes.astype(np.int32))
             with write_aside(path) as aside:
-                try:
-                    save_file(tensors, aside, metadata={"format": FORMAT, "unem": json.dumps(header)})
-                except SafetensorError as error:
-                    raise OSError(str(error)) from error
+                save_file(tensors, aside, metadata={"format": FORMAT, "unem": json.dumps(header)})
         else:
             raise InputError(f"path: expected a name that ends in .safetensors or .npz, got {os.fspath(path)!r}")
 

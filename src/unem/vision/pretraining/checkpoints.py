@@ -46,10 +46,7 @@ def save_state(
     }
     metadata = {"format": FORMAT, "unem": json.dumps(header)}
     with write_aside(path) as aside:
-        try:
-            save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, aside, metadata=metadata)
-        except SafetensorError as error:
-            raise OSError(str(error)) from error
+        save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, aside, metadata=metadata)
 
 
 def load_state(
