@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import signal
+import threading
 from types import ModuleType
+from typing import Any
 
 from unem.errors import InputError
 
-__all__ = ["install_hint", "is_installed", "require"]
+__all__ = ["install_hint", "is_installed", "require", "start_ray"]
 
 
 def install_hint(extra: str = "", package: str = "") -> str:
@@ -60,3 +63,24 @@ def require(module: str, extra: str, why: str, *, package: str = "", instead: st
         reason = f" ({error})" if is_installed(module.partition(".")[0]) else ""
         hint = install_hint(extra, name) + (f"; {instead}" if instead else "")
         raise InputError(f"{why} needs {name}{reason}: {hint}") from error
+
+
+def start_ray(ray: Any, address: str | None, workers: int | None) -> bool:
+    """Connect to a Ray cluster, or start one of this machine; whether it was done here, and is to be undone here.
+
+    Args:
+        workers: cores of a cluster that is started.
+    """
+    if ray.is_initialized():
+        return False
+    own = {} if address else {"num_cpus": workers, "include_dashboard": False}
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="WARNING", **own)
+    except ConnectionError as error:
+        raise InputError(f"address: no Ray cluster answers at {address!r} ({error})") from None
+    finally:
+        # Ray's own answer to a request to end is a dump of the stack and an abort.
+        if threading.current_thread() is threading.main_thread() and before is not None:
+            signal.signal(signal.SIGTERM, before)
+    return True

@@ -19,10 +19,12 @@ __all__ = [
     "cache_folder",
     "check_exists",
     "check_writable",
+    "guarded",
     "plain",
     "read_json",
     "sort_header",
     "to_json",
+    "unguarded",
     "write_aside",
     "write_json",
 ]
@@ -116,7 +118,8 @@ def to_json(value: Any) -> str:
           "interval": null
         }
     """
-    return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")  # file names need not be UTF-8; JSON has an escape
 
 
 def plain(value: Any) -> Any:
@@ -140,6 +143,29 @@ def read_json(path: str | os.PathLike[str], what: str) -> Any:
         raise InputError(f"{os.fspath(path)!r} is not {what}: its brackets are nested too deeply") from None
     except ValueError as error:  # no UTF-8, no JSON, or a number of thousands of digits
         raise InputError(f"{os.fspath(path)!r} is not {what}: it is not JSON ({error})") from error
+
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""A spreadsheet computes what begins with one of these, some also where blanks come before; the last are full-width."""
+
+
+def guarded(cell: str) -> str:
+    """Text for a table, with an apostrophe in front where a spreadsheet would take it for a formula.
+
+    Example:
+        >>> guarded("=1+1.png"), guarded("1.png"), unguarded(guarded("=1+1.png"))
+        ("'=1+1.png", '1.png', '=1+1.png')
+    """
+    return f"'{cell}" if _is_formula(cell) else cell
+
+
+def unguarded(cell: str) -> str:
+    """The inverse of :func:`guarded`."""
+    return cell[1:] if cell[:1] == "'" and _is_formula(cell[1:]) else cell
+
+
+def _is_formula(cell: str) -> bool:
+    return cell.startswith(FORMULA) or cell.lstrip().startswith(FORMULA)
 
 
 def sort_header(path: str | os.PathLike[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 
-__all__ = ["InputError", "UnemWarning", "warn_once"]
+__all__ = ["InputError", "UnemWarning", "interruption", "warn_once"]
 
 
 class InputError(ValueError):
@@ -13,6 +13,21 @@ class InputError(ValueError):
 
 class UnemWarning(UserWarning):
     """The result is valid, but the user should know how it came about."""
+
+
+def interruption(error: BaseException | None) -> KeyboardInterrupt | None:
+    """The Ctrl-C, or the request to end, that an error comes from: inside an import it may turn up as another error.
+
+    Example:
+        >>> try:
+        ...     raise RuntimeError("cannot make a class") from KeyboardInterrupt()
+        ... except RuntimeError as error:
+        ...     interruption(error)
+        KeyboardInterrupt()
+    """
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 _already_said: set[str] = set()

@@ -195,3 +195,36 @@ def test_corrections_of_an_earlier_run(photos, monkeypatch):
     rows = {r["path"]: r for r in csv.DictReader((photos / "x.csv").open())}
     assert (rows["sky-0.png"]["label"], rows["sky-0.png"]["by_hand"]) == ("rust", "true")
     assert sum(r["by_hand"] == "true" for r in rows.values()) == 1
+
+
+def test_what_is_not_looked_at_is_named_and_none_of_these_is_counted(photos, monkeypatch):
+    monkeypatch.setattr("unem.vision.backbones.create", lambda *_, **__: Tones())
+    (photos / "many" / "notes.txt").write_text("x")
+    (photos / "many" / "deep" / "new.heic").write_text("x")
+    (photos / "many" / ".hidden").write_text("x")
+    args = ["predict", "--support", str(photos / "few"), "--query", str(photos / "many"), "--no-cache"]
+    done = CliRunner().invoke(
+        application, [*args, "-o", str(photos / "l.csv"), "--none-of-these"], env={"COLUMNS": "200"}
+    )
+    assert done.exit_code == 0, done.output
+    assert "2 files are no images by name, and left out of" in done.output
+    assert "'deep/new.heic', 'notes.txt'" in done.output
+    assert "none of these: " in done.output
+
+
+def test_a_class_folder_that_is_no_utf8(photos, monkeypatch):
+    monkeypatch.setattr("unem.vision.backbones.create", lambda *_, **__: Tones())
+    (photos / "few" / "leaf").rename(photos / "few" / b"caf\xe9".decode("utf-8", "surrogateescape"))
+    args = ["predict", "--support", str(photos / "few"), "--query", str(photos / "many"), "--no-cache"]
+    for output in ("l.csv", "l.json"):
+        more = [
+            "-o",
+            str(photos / output),
+            "--contact-sheet",
+            str(photos / "s.html"),
+            "--copy-to",
+            str(photos / "sorted"),
+        ]
+        done = CliRunner().invoke(application, [*args, *more])
+        assert done.exit_code == 0, done.output
+        assert "caf\\xe9" in (photos / output).read_text(encoding="utf-8").replace("\\\\", "\\")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 
 import unem
 from helpers.photographs import labelling
+from unem._io import to_json
 from unem.inference import Answer, Choice, Labelling, Reason, csv_text
+from unem.report import contact_sheet
 from unem.vision.images import ImageList
 
 NAMES = st.text(st.characters(exclude_characters="\0/", codec="utf-8"), min_size=1, max_size=12)
@@ -25,12 +28,12 @@ ODD = [
     "ü 💡.png",
     "=1+1.png",
 ]
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
 def guarded(text):
-    """An apostrophe keeps a spreadsheet from computing it."""
-    return f"'{text}" if text.startswith(FORMULA) else text
+    """An apostrophe keeps a spreadsheet from computing it; some look past blanks, and know full-width signs."""
+    return f"'{text}" if text.startswith(FORMULA) or text.lstrip().startswith(FORMULA) else text
 
 
 @given(st.lists(NAMES, min_size=1, max_size=6, unique=True), st.lists(NAMES, min_size=2, max_size=5, unique=True))
@@ -57,7 +60,7 @@ def test_three_formats_agree_on_any_name(tmp_path_factory, paths, classes):
     assert parquet.read_table(folder / "x.parquet").to_pydict() == expected
 
 
-@pytest.mark.parametrize("evil", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
+@pytest.mark.parametrize("evil", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " =1", "\n=1", "＝1", "\u00a0=1"])
 def test_no_cell_of_a_csv_is_a_formula(evil):
     """In file names, class names and runners-up; JSON keeps them as they are."""
     made = labelling([f"{evil}.png"], (evil, f"{evil}2", f"{evil}3"))
@@ -105,3 +108,26 @@ def test_labels_of_a_balanced_decision_are_in_every_table():
     assert (plain.doubtful(0.5), fair.doubtful(0.5)) == (0, 1)
     assert fair.by_doubt[0] == 3
     assert fair.about()["decision"] == "balanced"
+
+
+def test_a_class_called_none_of_these_keeps_its_count():
+    made = labelling([f"{i}.png" for i in range(8)], ["none of these", "b"], novel=True)
+    counts = made.counts()
+    assert sum(counts.values()) == 8
+    assert set(counts) == {"none of these", "b", made.none_name}
+    assert counts[made.none_name] == int((made.answer.novelty > 1).sum())
+
+
+def test_names_that_are_no_utf8_can_be_written(tmp_path):
+    """Names of files and classes are bytes; after all the work they must not end in a traceback."""
+    odd = b"caf\xe9".decode("utf-8", "surrogateescape")
+    made = replace(labelling([f"{odd}/1.png", "2.png"], [odd, "b"]), notes=(f"support: {odd}/1.png looks odd",))
+    for ending in ("csv", "json"):
+        made.save(tmp_path / f"x.{ending}")
+    assert "caf\\xe9/1.png" in (tmp_path / "x.csv").read_text(encoding="utf-8")
+    assert json.loads((tmp_path / "x.json").read_text(encoding="utf-8"))["notes"] == [
+        "support: caf\\xe9/1.png looks odd"
+    ]
+    contact_sheet.write(made, tmp_path / "x.html")
+    assert "caf\\xe9" in (tmp_path / "x.html").read_text(encoding="utf-8")
+    assert json.loads(to_json({"name": odd}))["name"] == odd

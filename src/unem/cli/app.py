@@ -7,6 +7,9 @@ top what parses and prints, and inside its functions what computes.
 from __future__ import annotations
 
 import inspect
+import io
+import signal
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Annotated, Any, NoReturn
@@ -17,14 +20,26 @@ from rich.markup import escape
 from unem._version import __version__
 from unem.cli._groups import Command, flag, literal_help, with_context
 from unem.cli._output import err, note, say
-from unem.errors import InputError, UnemWarning
+from unem.errors import InputError, UnemWarning, interruption
 
-__all__ = ["LABEL", "LEARN", "MEASURE", "RESEARCH", "SERVE", "application", "command", "main", "sub_application"]
+__all__ = [
+    "LABEL",
+    "LEARN",
+    "MEASURE",
+    "RESEARCH",
+    "SERVE",
+    "application",
+    "command",
+    "end_interrupted",
+    "main",
+    "sub_application",
+]
 
 EXIT_CODES = (
-    "Exit codes: 0 success, 2 something given cannot be used (the message says what), 130 interrupted, 1 anything else."
+    "Exit codes: 0 success, 2 something given cannot be used (the message says what), 130 interrupted (Ctrl-C), "
+    "143 asked to end (SIGTERM), 1 anything else."
 )
-ANYTHING_ELSE, CANNOT_BE_USED, INTERRUPTED = 1, 2, 130
+ANYTHING_ELSE, CANNOT_BE_USED, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 
 LABEL, MEASURE, LEARN, RESEARCH, SERVE = "Label", "Measure", "Learn", "Research", "Serve"
 """Headings of the help, in this order."""
@@ -44,7 +59,26 @@ application = typer.Typer(
 def main() -> None:
     """Entry point of the ``unem`` command."""
     warnings.showwarning = show_warning
+    for stream in (sys.stdout, sys.stderr):  # names of files need not be text, and a terminal need not know all letters
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    signal.signal(signal.SIGTERM, _terminate)
     application()
+
+
+_asked_to_end: list[int] = []
+
+
+def _terminate(number: int, _: Any) -> NoReturn:
+    """A request to end is treated as Ctrl-C is: what was begun is left in order."""
+    _asked_to_end.append(number)
+    raise KeyboardInterrupt
+
+
+def end_interrupted() -> NoReturn:
+    """End after Ctrl-C, or after a request to end, with the exit code that shells expect."""
+    say("ended on request" if _asked_to_end else "interrupted", err)
+    raise typer.Exit(TERMINATED if _asked_to_end else INTERRUPTED) from None
 
 
 @application.callback(invoke_without_command=True)
@@ -76,21 +110,25 @@ def command(
         def call(context: typer.Context, arguments: dict[str, Any]) -> None:
             try:
                 function(**arguments)
-            except InputError as error:
-                fail(with_flags(str(error), context), CANNOT_BE_USED)
-            except RuntimeError as error:
-                if not _is_out_of_memory(error):
-                    raise
-                fail(f"out of GPU memory; use a smaller --batch-size ({error})", ANYTHING_ELSE)
-            except KeyboardInterrupt:
-                err.print("interrupted")
-                raise typer.Exit(INTERRUPTED) from None
+            except (KeyboardInterrupt, Exception) as error:
+                _conclude(error, context)
 
         parameters = [literal_help(p) for p in inspect.signature(function, eval_str=True).parameters.values()]
         add = parent.command(name, help=_flowing(function), epilog=epilog, rich_help_panel=panel)
         return add(with_context(function, call, parameters))
 
     return decorate
+
+
+def _conclude(error: BaseException, context: typer.Context) -> NoReturn:
+    """End with a sentence and an exit code; what is an error of ours is raised."""
+    if interruption(error) is not None:
+        end_interrupted()
+    if isinstance(error, InputError):
+        fail(with_flags(str(error), context), CANNOT_BE_USED)
+    if isinstance(error, RuntimeError) and _is_out_of_memory(error):
+        fail(f"out of GPU memory; use a smaller --batch-size ({error})", ANYTHING_ELSE)
+    raise error
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unem._io import check_writable, write_aside
+from unem._io import check_writable, guarded, write_aside
 from unem.cli._groups import OptionGroup, option_group
 from unem.cli._options import (
     BackboneOptions,
@@ -158,10 +158,12 @@ def _extract(images: Any, backbone: Backbone, quiet: bool, **options: Any) -> Ex
 
 def _write_failures(path: Path, failures: Sequence[Failure]) -> None:
     """``path,reason`` of each file that could not be read."""
+    from unem.inference import readable
+
     with write_aside(path) as aside, open(aside, "w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
         rows.writerow(["path", "reason"])
-        rows.writerows([f.path, f.reason] for f in failures)
+        rows.writerows([guarded(readable(f.path)), f.reason] for f in failures)
 
 
 def _remove_parts(folder: Path) -> None:

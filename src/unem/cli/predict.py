@@ -285,7 +285,7 @@ def predict_command(
     _write(labelling, outputs, quiet)
     if not quiet:
         _print_summary(labelling, outputs)
-    _print_notes(labelling)
+    _print_notes(labelling, images)
 
 
 def _check_pillow() -> None:
@@ -358,6 +358,8 @@ def _print_summary(labelling: Labelling, outputs: OutputOptions) -> None:
     screen = err if outputs.output == "-" else out
     below = outputs.doubtful_below
     screen.print(_class_table(labelling, below))
+    if labelling.answer.none_of_these is not None:
+        say(f"{labelling.none_name}: {labelling.counts()[labelling.none_name]} of {len(labelling)}", screen)
     empty = sum(not count for name, count in labelling.counts().items() if name in labelling.class_names)
     without = f"; {empty} {'class' if empty == 1 else 'classes'} without an image" if empty else ""
     answer, took = labelling.answer, sum(labelling.seconds.values())
@@ -378,6 +380,8 @@ def _print_summary(labelling: Labelling, outputs: OutputOptions) -> None:
 
 
 def _class_table(labelling: Labelling, below: float) -> Table:
+    from unem.inference import readable
+
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("class", overflow="fold")
     for column in ("images", "doubtful"):
@@ -388,13 +392,15 @@ def _class_table(labelling: Labelling, below: float) -> Table:
             doubtful[row.label] = doubtful.get(row.label, 0) + 1
     for name, count in sorted(labelling.counts().items(), key=lambda item: -item[1]):
         if count:
-            table.add_row(escape(name), str(count), str(doubtful.get(name, "")))
+            table.add_row(escape(readable(name)), str(count), str(doubtful.get(readable(name), "")))
     return table
 
 
-def _print_notes(labelling: Labelling) -> None:
+def _print_notes(labelling: Labelling, images: ImageOptions) -> None:
     for text in labelling.notes:
         note(text)
+    for folder in filter(None, (images.support, images.query)):
+        _print_others(folder)
     answer = labelling.answer
     if answer.decision == "accuracy" and len(answer.emptied) and answer.changed:
         labels = "1 label" if answer.changed == 1 else f"{answer.changed} labels"
@@ -406,6 +412,17 @@ def _print_notes(labelling: Labelling) -> None:
         _print_files("of the query also in the support", pairs)
     _print_files("of the support could not be read", labelling.support_failures)
     _print_files("could not be read", labelling.failures)
+
+
+def _print_others(folder: Path) -> None:
+    """Which files of a folder were not looked at: a photograph may have an ending that is not known."""
+    from unem.vision.images import other_files
+
+    others = other_files(folder) if folder.is_dir() else []
+    if others:
+        named = ", ".join(repr(name) for name in others[:3]) + (", …" if len(others) > 3 else "")
+        count = "1 file is no image by its name" if len(others) == 1 else f"{len(others)} files are no images by name"
+        note(f"{count}, and left out of {str(folder)!r}: {named}")
 
 
 def _print_files(what: str, files: Sequence[Failure]) -> None:

@@ -15,7 +15,7 @@ from unem.cli._groups import OptionGroup, option_group
 from unem.cli._options import RunOptions, check_device, run_options
 from unem.cli._output import err, note, progress_bar, say
 from unem.cli._values import NETWORKS
-from unem.cli.app import LEARN, command
+from unem.cli.app import LEARN, command, end_interrupted
 from unem.errors import InputError
 
 if TYPE_CHECKING:
@@ -137,8 +137,8 @@ def pretrain_command(
         return
     result = _pretrain(base, validation, config, device, checkpoint, resume, compiled, run.quiet)
     if result.interrupted:
-        say(f"interrupted; {len(result.history)} of {config.epochs} epochs are kept, the same command goes on", err)
-        raise typer.Exit(130)
+        say(f"{len(result.history)} of {config.epochs} epochs are kept, the same command goes on", err)
+        end_interrupted()
     result.save(output)
     checkpoint.unlink(missing_ok=True)
     if not run.quiet:

@@ -27,7 +27,7 @@ from unem.cli._options import (
 )
 from unem.cli._output import emit_json, err, named_progress_bar, out, progress_bars, say, schedule_table
 from unem.cli._values import LEARNED, LOSSES, RECIPES
-from unem.cli.app import LEARN, command
+from unem.cli.app import LEARN, command, end_interrupted
 from unem.errors import InputError
 
 if TYPE_CHECKING:
@@ -243,8 +243,8 @@ def _learn(
     emit_json(schedule.to_dict(), str(target.output))
     if schedule.provenance["interrupted"]:
         later = "; --resume goes on" if checkpoint.exists() else ""
-        say(f"interrupted; {_summary(schedule)}{later}", err)
-        raise typer.Exit(130)
+        say(f"{_summary(schedule)}{later}", err)
+        end_interrupted()
     checkpoint.unlink(missing_ok=True)
     return schedule
 

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from unem._io import unguarded
 from unem.errors import InputError
 
 __all__ = ["NONE", "NONE_OF_THESE", "Corrected", "numbered_corrections", "read_corrections"]
@@ -117,18 +118,13 @@ def read_corrections(path: str | os.PathLike[str]) -> dict[str, str]:
         raise InputError(f"corrections: {os.fspath(path)!r} has no column {min(missing)!r}; expected path and label")
     found: dict[str, str] = {}
     for row in rows:
-        name, label = _unguarded(row["path"] or ""), _unguarded(row["label"] or "")
+        name, label = unguarded(row["path"] or ""), unguarded(row["label"] or "")
         if not name or (row.get("by_hand") or "true").lower() != "true":
             continue
         label = NONE if (row.get("none_of_these") or "").lower() == "true" else label
         if found.setdefault(name, label) != label:
             raise InputError(f"corrections: {os.fspath(path)!r} has {name!r} twice, as {found[name]!r} and {label!r}")
     return found
-
-
-def _unguarded(cell: str) -> str:
-    """Without the apostrophe that our tables put before what a spreadsheet would take for a formula."""
-    return cell[1:] if cell[:1] == "'" and cell[1:2] in ("=", "+", "-", "@", "\t", "\r") else cell
 
 
 def numbered_corrections(

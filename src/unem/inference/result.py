@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from unem._extras import require
-from unem._io import to_json, write_aside
+from unem._io import guarded, to_json, write_aside
 from unem.errors import InputError
 from unem.inference.copies import Copies, distinct, folder_names
 from unem.inference.corrections import NONE
@@ -34,8 +34,6 @@ DOUBTFUL = 0.8
 """Below this probability an image counts as doubtful."""
 WRITERS = {".csv": "to_csv", ".json": "to_json", ".parquet": "to_parquet"}
 DIGITS = 6
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""A spreadsheet computes what begins with one of these."""
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
@@ -106,7 +104,7 @@ def readable(path: str) -> str:
 def _cell(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+    return guarded(value) if isinstance(value, str) else value
 
 
 def _label_and_runner_up(probabilities: Float[Tensor, "image class"], labels: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -245,7 +243,7 @@ class Labelling:
             "failures": [{"path": readable(f.path), "reason": f.reason} for f in self.failures],
             "support_failures": [{"path": readable(f.path), "reason": f.reason} for f in self.support_failures],
             "repeated": [{"query": readable(q), "support": readable(s)} for q, s in self.repeated],
-            "notes": list(self.notes),
+            "notes": [readable(note) for note in self.notes],
             "seconds": {k: round(v, 3) for k, v in self.seconds.items()},
         }
 

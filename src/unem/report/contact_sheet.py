@@ -33,7 +33,7 @@ def write(labelling: Labelling, path: str | os.PathLike[str], **options: Any) ->
     """Write the page, whole or not at all; the options are those of :func:`render`."""
     page = render(labelling, **options)
     with write_aside(path) as aside:
-        aside.write_text(page, encoding="utf-8")
+        aside.write_text(readable(page), encoding="utf-8")
 
 
 def is_contact_sheet(path: str | os.PathLike[str]) -> bool:

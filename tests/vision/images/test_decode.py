@@ -20,7 +20,7 @@ Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip in
 from PIL import ImageOps  # noqa: E402
 
 from unem.errors import InputError  # noqa: E402
-from unem.vision.images.decode import ImageError, open_image, read_file  # noqa: E402
+from unem.vision.images.decode import MAX_PIXELS, ImageError, open_image, read_file  # noqa: E402
 
 
 def picture(width=9, height=6, seed=0):
@@ -127,8 +127,8 @@ HOSTILE = {
     "HTML": b"\n<!DOCTYPE html><html><body>404</body></html>",
     "not an image": b"just words",
     "damaged or incomplete": saved(picture(200, 200), "JPEG")[:2000],
-    "more than": bomb(12_000, 9_000),
-    "far too many": bomb(100_000, 100_000),
+    "million that are read": bomb(16_000, 11_150),
+    "million pixels that are read": bomb(100_000, 100_000),
     "known format": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n",  # would start a program
 }
 
@@ -256,3 +256,15 @@ def test_threads_do_not_disturb_each_other():
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_a_photograph_of_108_million_pixels_is_read():
+    """Telephones make them; one value of grey, so that the file is small."""
+    content = saved(Image.new("L", (12000, 9000), 7), "JPEG")
+    assert open_image(content, at_least=512).size == (1500, 1125)  # decoded smaller: no memory for all of it
+    assert MAX_PIXELS >= 12000 * 9000
+
+
+def test_more_pixels_than_the_limit_are_refused_by_the_header():
+    with pytest.raises(ImageError, match=r"has 20 × 30 pixels, more than the 0\.0001 million that are read"):
+        open_image(saved(Image.new("L", (20, 30)), "PNG"), max_pixels=100)

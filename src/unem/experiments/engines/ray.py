@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 
-from unem._extras import require
+from unem._extras import require, start_ray
 from unem.data import FeatureSet
-from unem.errors import InputError
 from unem.experiments.cells import Job, job_from_key
 from unem.experiments.engines.worker import describe_error
 from unem.experiments.execution import Outcome
@@ -49,13 +48,7 @@ class RayEngine:
     ) -> None:
         self.ray = _ray()
         self.folder, self.device = FeatureFolder(features), device
-        self.started = not self.ray.is_initialized()
-        if self.started:
-            own = {} if address else {"num_cpus": workers, "include_dashboard": False}
-            try:
-                self.ray.init(address=address, log_to_driver=False, logging_level="WARNING", **own)
-            except ConnectionError as error:
-                raise InputError(f"address: no Ray cluster answers at {address!r} ({error})") from None
+        self.started = start_ray(self.ray, address, workers)
         self.per_job = {"num_gpus": gpus} if device.startswith("cuda") else {"num_cpus": 1}
         remote = self.ray.remote(max_retries=RETRIES, **self.per_job)
         self.task = remote(_run_on_node)

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from unem._extras import require
+from unem._extras import require, start_ray
 from unem.core.memory import images_per_batch
 from unem.errors import InputError
 from unem.vision.backbones import Backbone, create
@@ -66,7 +66,7 @@ class RayShards:
     def compute(self, images: ImageList, shards: Sequence[Shard]) -> Iterator[int | tuple[Shard, ShardResult]]:
         if not shards:
             return
-        started = self._start()
+        started = start_ray(self.ray, self.address, self.workers)
         actors: list[Any] = []
         try:
             actors = self._actors(len(shards))
@@ -76,16 +76,6 @@ class RayShards:
                 self.ray.kill(actor)
             if started:
                 self.ray.shutdown()
-
-    def _start(self) -> bool:
-        if self.ray.is_initialized():
-            return False
-        own = {} if self.address else {"num_cpus": self.workers, "include_dashboard": False}
-        try:
-            self.ray.init(address=self.address, log_to_driver=False, logging_level="WARNING", **own)
-        except ConnectionError as error:
-            raise InputError(f"address: no Ray cluster answers at {self.address!r} ({error})") from None
-        return True
 
     def _actors(self, shards: int) -> list[Any]:
         gpu = self.device.startswith("cuda")

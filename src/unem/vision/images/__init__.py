@@ -1,7 +1,7 @@
 """Image files: what is in a folder, their pixels, and tables of pixels."""
 
 from unem.vision.images.decode import MAX_PIXELS, ImageError, open_image, read_file
-from unem.vision.images.listing import ENDINGS, UNLABELLED, ImageList, image_files
+from unem.vision.images.listing import ENDINGS, UNLABELLED, ImageList, image_files, other_files
 from unem.vision.images.pixels import load_pixels
 from unem.vision.images.tensors import ImageTensors, split_classes
 
@@ -15,6 +15,7 @@ __all__ = [
     "image_files",
     "load_pixels",
     "open_image",
+    "other_files",
     "read_file",
     "split_classes",
 ]

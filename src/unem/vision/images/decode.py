@@ -18,7 +18,9 @@ from unem.errors import InputError
 
 __all__ = ["MAX_PIXELS", "ImageError", "open_image", "read_file"]
 
-MAX_PIXELS = 89_000_000  # about Pillow's own limit: a picture of 270 MB
+MAX_PIXELS = 178_000_000
+"""Pixels of an image, the limit everywhere: beyond, Pillow itself refuses. Telephones make photographs of 108 million;
+as RGB the largest takes 534 MB, and a JPEG is decoded smaller."""
 LARGE = 1 << 24  # pixels; images beyond are decoded one at a time, else their number would decide the memory
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "DIB", "TIFF", "GIF", "PPM", "JPEG2000", "AVIF")
 # Transposition for each EXIF orientation: a photograph is shown as it was taken, not as the sensor lay.
@@ -106,7 +108,10 @@ def _decoded(stream: IO[bytes], at_least: int | None, max_pixels: int) -> Any:
     if width < 1 or height < 1:
         raise ImageError(f"has no pixels ({width} × {height})")
     if width * height > max_pixels:
-        raise ImageError(f"has {width} × {height} pixels, more than {max_pixels} (a decompression bomb?)")
+        raise ImageError(
+            f"has {width} × {height} pixels, more than the {max_pixels / 1e6:g} million that are read (a decompression "
+            "bomb, or an image to be made smaller)"
+        )
     if at_least is not None and image.format in ("JPEG", "MPO"):
         image.draft(None, (at_least, at_least))
     with _one_large if image.width * image.height > LARGE else nullcontext():
@@ -127,7 +132,10 @@ def _opened(stream: IO[bytes]) -> Any:
             raise ImageError("is an HTML page, not an image") from None
         raise ImageError("is not an image of a known format") from None
     except Image.DecompressionBombError:
-        raise ImageError("has far too many pixels (a decompression bomb?)") from None
+        raise ImageError(
+            f"has more than the {MAX_PIXELS / 1e6:g} million pixels that are read (a decompression bomb, or an image "
+            "to be made smaller)"
+        ) from None
 
 
 @cache

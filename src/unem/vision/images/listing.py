@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from unem.errors import InputError
 
-__all__ = ["ENDINGS", "UNLABELLED", "ImageList", "image_files"]
+__all__ = ["ENDINGS", "UNLABELLED", "ImageList", "image_files", "other_files"]
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm", ".jp2", ".avif")
 UNLABELLED = -1
@@ -123,11 +123,20 @@ class ImageList:
 
 def image_files(folder: Path) -> list[str]:
     """Paths of the image files under a folder, relative to it, in order; hidden files and folders are left out."""
+    return [path for path in _files(folder) if path.lower().endswith(ENDINGS)]
+
+
+def other_files(folder: Path) -> list[str]:
+    """Paths of the files under a folder that are no images by their names, as those of :func:`image_files`."""
+    return [path for path in _files(folder) if not path.lower().endswith(ENDINGS)]
+
+
+def _files(folder: Path) -> list[str]:
     found = []
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(f for f in folders if not f.startswith("."))
         here = Path(place).relative_to(folder)
-        found += [(here / f).as_posix() for f in files if f.lower().endswith(ENDINGS) and not f.startswith(".")]
+        found += [(here / f).as_posix() for f in files if not f.startswith(".")]
     return sorted(found)
 
 
