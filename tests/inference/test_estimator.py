@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
-from sklearn.datasets import load_digits, load_iris
+from sklearn.datasets import load_digits, load_iris, make_blobs
 from sklearn.decomposition import PCA
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -21,6 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import unem
+from unem import InputError, TransductiveClassifier
 from unem.inference import decided, label_features
 
 EXPECTED = {
@@ -153,7 +154,7 @@ def test_all_rows_unlabelled():
 
 @settings(max_examples=25, deadline=None)
 @given(
-    st.integers(1, 5),
+    st.integers(2, 5),
     st.integers(1, 4),
     st.integers(1, 12),
     st.integers(1, 6),
@@ -308,3 +309,21 @@ def test_the_example_s_splits_and_text():
     assert np.bincount(y[labelled]).tolist() == [3] * 6
     assert len(np.unique(y[batch])) == 2
     assert len(batch) == 30
+
+
+@pytest.mark.parametrize("kind", [int, float, str])
+def test_labels_of_minus_one_and_one(kind):
+    """−1 marks rows without a label; where it is a class, that is asked about rather than half of the rows lost."""
+    X, y = make_blobs(60, n_features=8, centers=2, random_state=0)
+    y = np.where(y == 0, -1, 1).astype(kind)
+    with pytest.raises(InputError, match=r"y: .* only one class, 1.*; 30 rows count as unlabelled, since -1"):
+        TransductiveClassifier().fit(X, y)
+    model = TransductiveClassifier(unlabelled=None).fit(X, y)
+    assert len(model.classes_) == 2
+    assert (model.predict(X) == y).mean() > 0.9
+
+
+def test_one_class_is_refused():
+    X, _ = make_blobs(20, n_features=4, centers=2, random_state=0)
+    with pytest.raises(InputError, match=r"y: expected at least two classes .*, there is only one class, 3$"):
+        TransductiveClassifier().fit(X, np.full(20, 3))

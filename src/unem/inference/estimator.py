@@ -45,7 +45,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             or one row for each class in the order of ``classes_``. As the method wants it, features are brought to unit
             length beside them, or their cosines with the texts are taken (:func:`unem.inference.task_from`).
         unlabelled: the label of rows that have none; None and NaN count as such too, whatever it is. In an array of
-            strings, "-1" is −1.
+            strings, "-1" is −1. Where −1 is a class, as in labels of −1 and +1, give None.
         device: where torch computes.
 
     Attributes:
@@ -109,6 +109,8 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         given = np.asarray(labels[known].tolist()) if labels.dtype == object else labels[known]
         check_classification_targets(given)
         self.classes_, self._support_labels = np.unique(given, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise InputError(_only_one_class(self.classes_[0], int((~known).sum()), self.unlabelled))
         self._support = np.ascontiguousarray(features[known])
         self._prepare()
         shares = np.zeros((len(features), len(self.classes_)))
@@ -176,6 +178,15 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def _task(self, queries: Any) -> Task:
         of: dict[str, Any] = {"class_names": self.classes_.tolist(), "text": self._text, "device": self._on}
         return task_from(self._support, self._support_labels, queries, inputs=self._inputs, **of)
+
+
+def _only_one_class(name: Any, unlabelled: int, mark: Any) -> str:
+    """Labels of −1 and +1 are two classes to many, and one class with unlabelled rows here."""
+    rows = "1 row counts" if unlabelled == 1 else f"{unlabelled} rows count"
+    doubt = (
+        f"; {rows} as unlabelled, since {mark!r} means that (unlabelled=None if it is a class)" if unlabelled else ""
+    )
+    return f"y: expected at least two classes among the labels, there is only one class, {name}{doubt}"
 
 
 def _may_lack(y: Any) -> bool:
