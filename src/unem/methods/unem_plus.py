@@ -7,13 +7,15 @@ from typing import ClassVar
 
 from unem._checks import check_count
 from unem.core.laws import Directions, Law
-from unem.errors import InputError
+from unem.core.task import Prediction, Task
+from unem.errors import InputError, warn_once
 from unem.learning import LayeredMethod, ScheduleFamily
 from unem.learning.recipes import FAMILY
 from unem.methods._registry import method_for, register_method
 from unem.methods.unem import ScheduleLike
 from unem.presets import load_schedule
 
+FEW_QUERIES = 15
 _REFERENCE = "this library, after L. Zhou et al., UNEM, CVPR 2025"
 
 
@@ -39,6 +41,15 @@ class FamilyMethod(LayeredMethod):
             check_count(1, effective_classes=self.effective_classes)
         if self._told is None and family.gate is None:
             raise InputError("effective_classes: this schedule has no gate, so the number of classes must be given")
+
+    def predict(self, task: Task, *, trace: bool = False) -> Prediction:
+        """Classify the queries of each task jointly."""
+        if self._told is None and task.num_queries < FEW_QUERIES:
+            warn_once(
+                f"{self.name}: with fewer than {FEW_QUERIES} queries and a dozen classes its schedules may give all "
+                "queries to one class; 'evidence', the default method, does not"
+            )
+        return super().predict(task, trace=trace)
 
     @property
     def law(self) -> Law:  # type: ignore[override]
