@@ -11,7 +11,6 @@ import time
 
 import pytest
 
-from helpers.experiment_data import start
 from unem.errors import interruption
 
 SLOW = """
@@ -32,6 +31,14 @@ SLOW = """
 IN_AN_IMPORT = 'type("C", (), {"x": type("D", (), {"__set_name__": lambda *_: time.sleep(60)})()})'
 
 
+def started(command, environment=None):
+    """A process that hears Ctrl-C, also where these tests run in the background of a shell, which ignores it."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(
+        command, env=environment, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **pipes
+    )
+
+
 @pytest.mark.parametrize("body", ["time.sleep(60)", IN_AN_IMPORT], ids=["work", "class"])
 @pytest.mark.parametrize(("number", "code", "word"), [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "ended")])
 def test_a_command_ends_in_order(tmp_path, body, number, code, word):
@@ -39,7 +46,7 @@ def test_a_command_ends_in_order(tmp_path, body, number, code, word):
     target = tmp_path / "out.json"
     program = textwrap.dedent(SLOW).format(body=body)
     command = [sys.executable, "-c", program, str(target)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = started(command)
     assert process.stdout.readline() == "begun\n", process.stderr.read()
     process.send_signal(getattr(signal, number))
     _, errors = process.communicate(timeout=60)
@@ -54,7 +61,7 @@ def test_interrupted_while_it_is_imported(tmp_path):
     (tmp_path / "typer.py").write_text("print('importing', flush=True)\nimport time\ntime.sleep(60)\n")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, "-m", "unem", "--help"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    process = started(command, environment)
     assert process.stdout.readline() == "importing\n"
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
@@ -72,7 +79,9 @@ def test_a_sweep_says_what_is_kept(tmp_path, number, code):
         '[[cells]]\nfeatures = "toy__one"\nmethods = "paddle"\nshots = 1\neffective_classes = 2\nqueries = 12\n'
         "tasks = 3000\nseed = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]\n"
     )
-    process = start("sweep", spec, "--features", tmp_path, "-o", results, "--engine", "ray", "--workers", 1)
+    engine = ["--engine", "ray", "--workers", "1"]
+    command = ["sweep", str(spec), "--features", str(tmp_path), "-o", str(results), *engine]
+    process = started([sys.executable, "-m", "unem.cli", *command], {**os.environ, "OMP_NUM_THREADS": "1"})
     until = time.time() + 120
     while not list(results.glob("*.json")) and time.time() < until and process.poll() is None:
         time.sleep(0.05)

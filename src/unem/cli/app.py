@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import os
 import signal
 import sys
 import warnings
@@ -126,6 +127,11 @@ def _conclude(error: BaseException, context: typer.Context) -> NoReturn:
         end_interrupted()
     if isinstance(error, InputError):
         fail(with_flags(str(error), context), CANNOT_BE_USED)
+    if (
+        isinstance(error, OSError) and error.strerror
+    ):  # of the system: a name that is too long, no right to read, no space
+        where = f"{os.fsdecode(error.filename)!r}: " if isinstance(error.filename, str | bytes) else ""
+        fail(f"{where}{error.strerror}", CANNOT_BE_USED if where else ANYTHING_ELSE)
     if isinstance(error, RuntimeError) and _is_out_of_memory(error):
         fail(f"out of GPU memory; use a smaller --batch-size ({error})", ANYTHING_ELSE)
     raise error

@@ -42,15 +42,6 @@ class FamilyMethod(LayeredMethod):
         if self._told is None and family.gate is None:
             raise InputError("effective_classes: this schedule has no gate, so the number of classes must be given")
 
-    def predict(self, task: Task, *, trace: bool = False) -> Prediction:
-        """Classify the queries of each task jointly."""
-        if self._told is None and task.num_queries < FEW_QUERIES:
-            warn_once(
-                f"{self.name}: with fewer than {FEW_QUERIES} queries and a dozen classes its schedules may give all "
-                "queries to one class; 'evidence', the default method, does not"
-            )
-        return super().predict(task, trace=trace)
-
     @property
     def law(self) -> Law:  # type: ignore[override]
         return self.schedule.law  # type: ignore[union-attr, return-value]
@@ -62,6 +53,15 @@ class UNEMPlus(FamilyMethod):
     r"""UNEM+: feature views, propagation and leave-one-out in UNEM's loop, for any number of effective classes."""
 
     shipped: ClassVar[str] = "unem-plus/clip-rn50"
+
+    def predict(self, task: Task, *, trace: bool = False) -> Prediction:
+        """Classify the queries of each task jointly."""
+        if self._told is None and task.num_queries < FEW_QUERIES:
+            warn_once(
+                f"{self.name}: with fewer than {FEW_QUERIES} queries and a dozen classes its schedules may give all "
+                "queries to one class; 'evidence', the default method, does not"
+            )
+        return super().predict(task, trace=trace)
 
 
 # Propagation hurts where text tells classes apart that look alike (Stanford Cars).

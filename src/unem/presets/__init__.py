@@ -66,7 +66,7 @@ def _from_dict(value: Any, source: str) -> Schedule | ScheduleFamily:
     try:
         schedule = KINDS[found].from_dict(value, source)
         schedule.at(effective_classes=2, queries=75, num_classes=5)  # a family whose values are of no use fails here
-    except (OverflowError, InputError) as error:
+    except (ValueError, TypeError, ArithmeticError) as error:
         raise InputError(str(error) if str(error).startswith(source) else f"{source}: {error}") from None
     return schedule
 
