@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import unem
+from helpers.hub_server import hub, run_against
 from helpers.schedules import GAUSSIAN, drawn
 from unem.inference import from_pretrained, push_to_hub, save_pretrained
 
@@ -133,3 +134,17 @@ def test_what_has_learned_nothing_is_refused(learned, tmp_path):
     with pytest.raises(unem.InputError, match="schedule: it names no law"):
         save_pretrained(unem.Schedule(), tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_model_from_a_hub_goes_on_in_the_middle_of_a_file(tmp_path):
+    """Against a server that speaks the Hub's HTTP, and whose connection breaks once in each 11 MB."""
+    pytest.importorskip("huggingface_hub")
+    save_pretrained(unem.Schedule(law="gaussian", provenance={"notes": "x" * (25 << 20)}), tmp_path / "model")
+    files = {file.name: file.read_bytes() for file in (tmp_path / "model").iterdir()}
+    program = "import unem.inference as i; print(i.from_pretrained('some/model').schedule.law)"
+    with hub(files) as server:
+        server.breaks["schedule.json"] = 11 << 20
+        done = run_against(server, tmp_path / "cache", "-c", program)
+    assert done.stdout == "gaussian\n", done.stderr
+    starts = [start for name, start in server.sent if name == "schedule.json"]
+    assert starts == [0, 10 << 20, 20 << 20]  # the client keeps pieces of 10 MB

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.hub_server import hub, run_against
 from helpers.image_folders import hub_data, png, triples
 from unem import InputError
 from unem.vision import datasets
@@ -145,3 +146,27 @@ def test_no_code_from_elsewhere_is_run():
     assert "trust_remote_code" not in text
     assert "import pickle" not in text
     assert "load_dataset(" not in text
+
+
+def test_a_download_that_broke_goes_on_with_what_is_missing(tmp_path):
+    """Against a server that speaks the Hub's HTTP: the connection breaks in one of three files, then does not."""
+    pytest.importorskip("huggingface_hub")
+    names = [f"data/train-0000{i}-of-00003.parquet" for i in range(3)]
+    files = {}
+    for name in names:
+        hub_data(["a", "b"], [0, 1]).to_parquet(str(tmp_path / "x.parquet"))
+        files[name] = (tmp_path / "x.parquet").read_bytes()
+    with hub({**files, "README.md": b"a card"}) as server:
+        command = ["-m", "unem.cli", "datasets", "get", "dtd", str(tmp_path / "out"), "--quiet"]
+        server.breaks[names[1]] = 0
+        broken = run_against(server, tmp_path / "cache", *command)
+        assert broken.returncode == 2, broken.stderr
+        assert "error: cannot download" in broken.stderr
+        assert "Traceback" not in broken.stderr
+        server.breaks.clear()
+        server.sent.clear()
+        again = run_against(server, tmp_path / "cache", *command)
+        assert server.sent == [(names[1], 0)]  # nothing twice, and no file that holds no images
+    assert again.returncode == 1, again.stderr  # it is not the whole of that dataset, and that is said
+    assert "6 images; DTD has 5640" in again.stderr
+    assert len(list((tmp_path / "out").rglob("*.png"))) == 6

@@ -258,7 +258,8 @@ def _write_index(rows: list[_Row], file: Path, entry: Dataset | None) -> None:
 def get(name: str, directory: str | os.PathLike[str], *, progress: Progress | None = None) -> CheckReport:
     """Download a dataset of the catalogue from the Hugging Face Hub, write its images out, and check them.
 
-    Only the parquet files of the repository are fetched. A download that was stopped goes on where it was.
+    Only the parquet files of the repository are fetched. After a download that was stopped, whole files are not fetched
+    again.
 
     Args:
         name: of the dataset.
