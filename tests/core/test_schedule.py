@@ -122,6 +122,12 @@ def test_values_that_are_too_large_together_are_refused():
         unem.gem(task, unem.Gaussian(), Schedule(feature_scale=1e12))
 
 
+def test_a_family_with_a_huge_coefficient_is_answered():
+    value = unem.load_schedule("unem-plus/resnet18").to_dict()
+    value["values"]["propagation"][0][0] = -1e308
+    assert unem.load_schedule(value).at(2, 75, 5).propagation < 1e-20
+
+
 @pytest.mark.parametrize("change", [{"layers": 10**9}, {"layers": "x"}, {"gate": "x"}, {"view_weights": [10**400]}])
 def test_damaged_families_are_refused_when_they_are_loaded(change):
     value = unem.load_schedule("unem-plus/clip-rn50").to_dict()

@@ -49,7 +49,7 @@ class Constraint:
     def at(self, raw: float) -> float:
         """The same for a plain number, which may be so large that its exponential is not."""
         if self.form == "sigmoid":
-            return 1 / (1 + math.exp(-raw))
+            return 1 / (1 + math.exp(min(-raw, LARGEST_EXPONENT)))
         if self.form == "softplus":
             return self.lower + max(raw, 0.0) + math.log1p(math.exp(-abs(raw)))
         return self.lower + math.exp(min(raw, LARGEST_EXPONENT))

@@ -46,9 +46,11 @@ def test_a_program_is_made_once(own_cache, monkeypatch):
     monkeypatch.setattr(onnx_program, "_exported", lambda *_: pytest.fail("made again"))
     assert create("auto", size=64).runtime == "onnxruntime"
     monkeypatch.setattr(onnx_program, "_exported", export)
-    file.write_bytes(b"damaged")
-    assert create("auto", size=64).runtime == "onnxruntime"
-    assert file.read_bytes() == whole
+    middle = len(whole) // 2
+    for damaged in (b"damaged", whole[:middle] + bytes([whole[middle] ^ 64]) + whole[middle + 1 :]):
+        file.write_bytes(damaged)
+        assert create("auto", size=64).runtime == "onnxruntime"
+        assert file.read_bytes() == whole
 
 
 def test_a_program_that_is_wrong_is_not_used(own_cache, monkeypatch):
