@@ -1,14 +1,17 @@
-"""What becomes of uploads that are far too large: 2 GB sent to ``unem app`` past the page's own check.
+"""What becomes of uploads that are far too large (2 GB sent to ``unem app`` past the page's own check), and of memory
+after many visitors.
 
     python benchmarks/app_uploads.py
 
 Starts the page with its usual limits, sends 2 GB with and without saying so, a zip bomb of 1 GB and a visitor who
-hangs up halfway, and prints the answers, the server's largest memory and the files in its temporary folder.
+hangs up halfway, and prints the answers, the server's largest memory and the files in its temporary folder. Then 300
+visitors come one after another, send 2 MB of images each, have them opened, and remove everything.
 """
 
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import socket
@@ -19,12 +22,14 @@ import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from http.client import HTTPConnection
 from pathlib import Path
 from urllib.request import urlopen
 
 GB = 10**9
 PIECE = bytes(1 << 20)
+PICTURES = 10
 
 
 def main() -> None:
@@ -60,6 +65,43 @@ def visit(place: tuple[str, int], pid: int, folder: Path) -> None:
     time.sleep(1)
     print(f"hung up halfway: [{left(folder)}]")
     print(f"memory: {before:.0f} MB before, {memory(pid):.0f} MB at most")
+    for number in range(1, 301):
+        come_and_go(place)
+        if number in (1, 30, 300):
+            print(f"memory after {number} visitors: {memory(pid, 'VmRSS'):.0f} MB")
+
+
+def come_and_go(place: tuple[str, int]) -> None:
+    visitor = begin(place)
+    assert send(place, visitor, iter([pictures()]), None).startswith("200")
+    ask(place, visitor, "POST", "/look")
+    while True:
+        state = json.loads(ask(place, visitor, "GET", "/state"))
+        if state["job"]["status"] == "done":
+            break
+        time.sleep(0.02)
+    assert state["support"]["images"] == PICTURES
+    ask(place, visitor, "POST", "/forget")
+
+
+def ask(place: tuple[str, int], visitor: dict[str, str], method: str, path: str) -> str:
+    connection = HTTPConnection(*place, timeout=120)
+    connection.request(method, path, "{}", {**visitor, "Content-Type": "application/json"})
+    return connection.getresponse().read().decode()
+
+
+@cache
+def pictures() -> bytes:
+    """A zip of noise, which does not compress."""
+    from PIL import Image
+
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for i in range(PICTURES):
+            content = io.BytesIO()
+            Image.frombytes("RGB", (260, 260), os.urandom(3 * 260 * 260)).save(content, "PNG")
+            archive.writestr(f"{i % 2}/{i}.png", content.getvalue())
+    return file.getvalue()
 
 
 def begin(place: tuple[str, int]) -> dict[str, str]:
@@ -116,9 +158,9 @@ def hang_up(place: tuple[str, int], visitor: dict[str, str]) -> None:
         connection.sendall(head.encode() + b"\r\n\r\n" + PIECE * 50)
 
 
-def memory(pid: int) -> float:
-    """The largest resident memory of a process so far, in MB."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+def memory(pid: int, which: str = "VmHWM") -> float:
+    """The largest resident memory of a process so far in MB, or that of now (``"VmRSS"``)."""
+    found = re.search(rf"{which}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     return int(found[1]) / 1000 if found else float("nan")
 
 

@@ -63,6 +63,7 @@ def test_a_zip_gives_its_images_and_leaves_out_the_rest():
         (app_data.zipped({"cat/1.png": b"x"}, zipfile.ZIP_LZMA), "unusual way"),
         (app_data.zipped({"readme.txt": b"x"}), "no images"),
         (b"PK\x03\x04 and then nothing", "not a readable zip"),
+        (app_data.zipped({f"{i}{'x' * 60_000}.png": b"x" for i in range(30)}), "table of contents is far too long"),
         (b"", "is empty"),
     ],
 )

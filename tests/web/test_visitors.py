@@ -65,10 +65,13 @@ def test_who_has_sent_nothing_is_forgotten_soon_and_work_of_who_has_left_stops(c
 def test_there_is_an_end_to_visitors():
     visitors = Visitors(SMALL, most=2)
     for token in "ab":
-        visitors.get(token)
+        visitors.get(token).receive("query", Received("1.png", b"x"))
     with pytest.raises(InputError, match="too many visitors"):
         visitors.get("c")
     assert visitors.get("a") is visitors.find("a")
+    visitors.find("b").clear("query")
+    assert visitors.get("c") is visitors.find("c")  # who has sent nothing gives way
+    assert visitors.find("b") is None
 
 
 def test_tokens_are_signed():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +15,7 @@ from torch import Tensor
 
 from unem.inference import NONE_OF_THESE, Answer, Labelling
 from unem.methods import method_info
+from unem.report.labelled_data import labelled_data
 from unem.vision.images import ImageList
 from unem.web.sides import Item
 
@@ -66,6 +69,11 @@ class Outcome:
     def jointly(self) -> bool:
         """Whether the images were classified jointly."""
         return method_info(self.answer.method).transductive
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        """All of it as plain data; made once, since pages ask often."""
+        return labelled_data(self.labelling())
 
     def right(self, labels: Tensor) -> tuple[int, int]:
         """How many are right, of how many whose class is known and not the visitor's own doing."""

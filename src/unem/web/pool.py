@@ -126,7 +126,7 @@ class Pool:
         most: jobs that may wait or run; more are refused.
     """
 
-    def __init__(self, workers: int = 2, most: int = 100) -> None:
+    def __init__(self, workers: int = 3, most: int = 100) -> None:
         self.most = most
         self._queue: deque[Job] = deque()
         self._running = 0

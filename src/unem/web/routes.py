@@ -137,10 +137,11 @@ class _Routes:
         return Response(content, media_type=kind) if kind else Response("There is nothing here.", 404)
 
     async def state(self, request: Request, session: Session) -> Response:
-        return JSONResponse(state_data(session))
+        return JSONResponse(await asyncio.to_thread(state_data, session))
 
     async def layers(self, request: Request, session: Session) -> Response:
-        return JSONResponse(None if session.outcome is None else layers_data(session.outcome))
+        outcome = session.outcome
+        return JSONResponse(None if outcome is None else await asyncio.to_thread(layers_data, outcome))
 
     async def events(self, request: Request, session: Session) -> Response:
         """Progress as server-sent events."""

@@ -114,7 +114,7 @@ def serve(
     backbones: tuple[str, ...] = ("auto",),
     device: str = "cpu",
     limits: Limits | None = None,
-    workers: int = 2,
+    workers: int = 3,
     ready: Callable[[str], None] | None = None,
 ) -> None:
     """Show the page until interrupted.

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import Any
 
 from unem.inference import DOUBTFUL
-from unem.report.labelled_data import labelled_data
 from unem.web.downloads import command_line
 from unem.web.outcome import Outcome
 from unem.web.session import Session
@@ -69,16 +68,21 @@ def _side(side: Side) -> dict[str, Any]:
 
 
 def _result(outcome: Outcome, session: Session) -> dict[str, Any]:
-    data = labelled_data(outcome.labelling())
-    before = None if outcome.before is None else outcome.before.tolist()
-    for i, image in enumerate(data["images"]):
-        image["was"] = None if before is None else before[i]
-        image["truth"] = int(outcome.truth[i])
-        image["picture"] = outcome.items[i].thumbnail is not None
+    data, before = outcome.data, None if outcome.before is None else outcome.before.tolist()
+    images = [
+        {
+            **image,
+            "was": None if before is None else before[i],
+            "truth": int(outcome.truth[i]),
+            "picture": outcome.items[i].thumbnail is not None,
+        }
+        for i, image in enumerate(data["images"])
+    ]
     right, known = outcome.right(outcome.answer.labels)
     alone = outcome.right(outcome.answer.independent)[0]
     return {
         **data,
+        "images": images,
         "number": session.answers,
         "given": sorted(outcome.given.items()),
         "known": {"count": known, "right": right, "alone": alone} if known else None,

@@ -33,7 +33,8 @@ FEATURE_ENDINGS = (".safetensors", ".npz")
 ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar", ".zst", ".jar")
 LONGEST_NAME = 400
 SMALL = MB  # a member that unpacks to no more cannot do harm, however well it is compressed
-ENTRY = b"PK\x01\x02"  # begins each entry of an archive's table of contents
+ENTRY, END = b"PK\x01\x02", b"PK\x05\x06"  # begin each entry of an archive's table of contents, and its end
+LONGEST_ENTRY = 2000  # bytes of an entry, on average
 
 
 @dataclass(frozen=True)
@@ -139,8 +140,11 @@ class Archive:
 
 
 def opened_zip(name: str, content: bytes, limits: Limits) -> zipfile.ZipFile:
-    """An archive whose table of contents is not too long: millions of entries would fill the memory as objects."""
-    entries = content.count(ENTRY)
+    """An archive whose table of contents is not too long: millions of entries, or endless names, would fill the memory
+    as objects."""
+    entries, end = content.count(ENTRY), content.rfind(END)
+    if end >= 0 and int.from_bytes(content[end + 12 : end + 16], "little") > LONGEST_ENTRY * (entries + 1):
+        raise InputError(f"{name}: refused, its table of contents is far too long")
     if entries > 4 * limits.images + 1000:
         raise InputError(f"{name}: holds {entries} files, far more than the {limits.images} images that are allowed")
     try:

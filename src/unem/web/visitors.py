@@ -71,11 +71,19 @@ class Visitors:
         with self._lock:
             session = self._all.get(token)
             if session is None:
-                if len(self._all) >= self.most:
-                    raise InputError("There are too many visitors for now; try again later.")
+                self._make_room()
                 session = self._all[token] = Session(self.limits, self.room)
         session.touched = time.monotonic()
         return session
+
+    def _make_room(self) -> None:
+        """For one more; who has sent nothing gives way."""
+        if len(self._all) < self.most:
+            return
+        idle = [(s.touched, token) for token, s in self._all.items() if s.is_empty and not s.pages]
+        if not idle:
+            raise InputError("There are too many visitors for now; try again later.")
+        self._all.pop(min(idle)[1]).close()
 
     def forget(self, token: str) -> None:
         """Free everything of a visitor."""
