@@ -165,3 +165,11 @@ def test_the_figure_is_what_its_script_draws():
     finally:
         sys.path.pop(0)
     assert (ROOT / "docs" / "images" / "unrolled.svg").read_text(encoding="utf-8") == unrolled.svg()
+
+
+def test_promises_name_tests_that_are_there():
+    named = set(re.findall(r"tests/[\w/]+\.py(?:::\w+)?", (ROOT / "docs/reliability.md").read_text(encoding="utf-8")))
+    assert len(named) > 15
+    for name in named:
+        file, _, function = name.partition("::")
+        assert f"def {function}" in (ROOT / file).read_text(encoding="utf-8"), name
