@@ -46,7 +46,7 @@ def test_streams_refuse():
     task = random_task(tasks=1)
     with pytest.raises(unem.InputError, match="memory: expected a number from 0 to 1, got 2"):
         Stream(unem.create_method("unem-plus", schedule=family), task.support[0], task.support_labels[0], memory=2)
-    with pytest.raises(unem.InputError, match="method: expected unem-plus or unem-joint"):
+    with pytest.raises(unem.InputError, match="method: expected one that carries queries on"):
         Stream(unem.create_method("prototypes"), task.support[0], task.support_labels[0])
     stream = Stream(unem.create_method("unem-plus", schedule=family), task.support[0], task.support_labels[0])
     with pytest.raises(unem.InputError, match="query"):
@@ -57,7 +57,7 @@ def test_streams_refuse():
 @pytest.mark.parametrize("method", ["zero-shot-unem-joint", "em-gaussian", "baseline"])
 def test_methods_whose_law_carries_nothing_are_refused(method):
     task = random_task(tasks=1, text=True)
-    with pytest.raises(unem.InputError, match=f"whose law carries queries on, got '{method}'"):
+    with pytest.raises(unem.InputError, match=f"carries queries on, such as evidence, got '{method}'"):
         Stream(unem.create_method(method), task.support[0], task.support_labels[0], text=task.text)
 
 
@@ -84,3 +84,32 @@ def test_a_law_that_carries_is_enough():
     stream = Stream(*arguments)
     stream.predict(task.query[0, :12])
     assert stream.carried == pytest.approx(0.3 * 12)
+
+
+def drawn(queries, seed=0, present=2):
+    """Overlapping clusters, queries of the first classes alone."""
+    g = torch.Generator().manual_seed(seed)
+    centres, labels = torch.randn(8, 16, generator=torch.Generator().manual_seed(9)), torch.arange(40) // 5
+    truth = torch.randint(present, (queries,), generator=g)
+    rows = (centres[y] + 1.6 * torch.randn(len(y), 16, generator=g) for y in (labels, truth))
+    return *rows, labels, truth
+
+
+def test_evidence_gains_by_batches_before():
+    alone, after = [], []
+    for seed in range(6):
+        support, query, labels, truth = drawn(80, seed)
+        method, stream = unem.create_method("evidence"), Stream(unem.create_method("evidence"), support, labels)
+        for part, right in zip(query.split(8), truth.split(8), strict=True):
+            alone.append((method.predict(unem.Task(support, labels, part)).labels == right).float().mean())
+            after.append((stream.predict(part).labels == right).float().mean())
+        assert stream.carried == pytest.approx(0.3 * 80, rel=1e-4)
+    assert torch.stack(after).mean() > torch.stack(alone).mean() + 0.02
+
+
+def test_the_first_batch_of_evidence_is_its_prediction():
+    support, query, labels, _ = drawn(20)
+    first = Stream(unem.create_method("evidence"), support, labels).predict(query).probabilities
+    torch.testing.assert_close(
+        first, unem.create_method("evidence").predict(unem.Task(support, labels, query)).probabilities
+    )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.semi_supervised import SelfTrainingClassifier
 
 import unem
+from unem.methods import _evidence_many as many
 from unem.methods import evidence
-from unem.methods.evidence import UNKNOWN_DOUBT, fit_likelihood
+from unem.methods.evidence import CHOSEN, UNKNOWN_DOUBT, fit_likelihood, learned_numbers, queries_of, weigh_beliefs
 
 
 def blobs(tasks=3, classes=8, shots=5, queries=60, present=None, features=24, spread=1.1, seed=0, dtype=torch.float32):
@@ -40,10 +43,10 @@ def test_with_all_classes_present_little_changes():
     assert accuracy("evidence", task, truth) > accuracy("whitened-mean", task, truth) - 0.01
 
 
-@pytest.mark.parametrize("moves", [0, 1])
-def test_one_query_is_nearly_the_independent_answer(moves):
+@pytest.mark.parametrize("numbers", ["learned", "chosen"])
+def test_one_query_is_nearly_the_independent_answer(numbers):
     task, _ = blobs(tasks=8, queries=1)
-    ours = unem.create_method("evidence", moves=moves).predict(task)
+    ours = unem.create_method("evidence", numbers=numbers).predict(task)
     assert torch.equal(ours.labels, unem.create_method("whitened-mean").predict(task).labels)
 
 
@@ -57,9 +60,33 @@ def test_probabilities_of_the_independent_answer_are_calibrated():
 
 def test_very_many_queries_are_whitened_in_parts(monkeypatch):
     task, _ = blobs(tasks=2, queries=50)
-    whole = unem.create_method("evidence").predict(task).probabilities
-    monkeypatch.setattr(evidence, "QUERY_BYTES", 1 << 14)
-    torch.testing.assert_close(unem.create_method("evidence").predict(task).probabilities, whole, rtol=0, atol=1e-4)
+    whole = unem.create_method("whitened-mean").predict(task).probabilities
+    monkeypatch.setattr(many, "QUERY_BYTES", 1 << 14)
+    torch.testing.assert_close(unem.create_method("whitened-mean").predict(task).probabilities, whole)
+
+
+def test_very_many_queries_are_judged_by_what_some_settle_on(monkeypatch):
+    task, truth = blobs(tasks=2, queries=600, present=3)
+    whole = unem.create_method("evidence").predict(task)
+    monkeypatch.setattr(evidence, "MOST_TOGETHER", 300)
+    monkeypatch.setattr(many.sample_rows, "__defaults__", (300,))
+    some = unem.create_method("evidence").predict(task)
+    assert (some.labels == whole.labels).float().mean() > 0.97
+    assert (some.labels == truth).float().mean() > (whole.labels == truth).float().mean() - 0.01
+    turned = torch.randperm(600, generator=torch.Generator().manual_seed(0))
+    again = unem.create_method("evidence").predict(
+        unem.Task(task.support, task.support_labels, task.query[:, turned], num_classes=8)
+    )
+    torch.testing.assert_close(again.probabilities, some.probabilities[:, turned], rtol=0, atol=1e-4)
+
+
+def test_a_sample_is_that_of_its_parts():
+    rows = torch.randn(1, 500, 40, generator=torch.Generator().manual_seed(1))
+    whole = set(many.sample_rows(rows, 50)[0].tolist())
+    parts = [(many.hashes(part), 250 * i) for i, part in enumerate(rows.split(250, 1))]
+    best = torch.cat([h[0] for h, _ in parts]).topk(50, largest=False).indices
+    assert whole == set(best.tolist())
+    assert len(many.hashes(rows).unique()) == 500
 
 
 def test_shots_of_others_in_the_batch_do_not_matter():
@@ -111,7 +138,34 @@ def test_self_training_is_scikit_learns():
 def test_where_nothing_can_be_held_out_no_answer_is_sure():
     task, _ = blobs(tasks=4, shots=1, spread=0.3, present=2)
     assert unem.create_method("evidence").predict(task).probabilities.amax() < 1
-    assert fit_likelihood(task).doubt.min() >= UNKNOWN_DOUBT - 1e-6
-    assert fit_likelihood(blobs()[0]).doubt.max() < UNKNOWN_DOUBT
+    assert fit_likelihood(task).doubt(CHOSEN.to(task.query)).min() >= UNKNOWN_DOUBT - 1e-6
+    assert fit_likelihood(blobs()[0]).doubt(CHOSEN.to(task.query)).max() < UNKNOWN_DOUBT
     choice = unem.choose(task[0:1])
     assert "not calibrated" in choice.notes[0]
+
+
+def test_layers_have_the_gradient_of_their_numbers():
+    task, _ = blobs(tasks=1, classes=3, shots=3, queries=5, features=6, dtype=torch.float64)
+    likelihood = fit_likelihood(task)
+    _, queries = queries_of(likelihood, task.query, None)
+    numbers = learned_numbers().to(task.query)
+    numbers = numbers._replace(gate_out=torch.zeros_like(numbers.gate_out))  # what the gate looks at is held still
+    free = ("scale", "trust", "query_weight", "moved", "temperature", "class_balance", "sharpness", "gate_out")
+
+    def answer(*values):
+        changed = numbers._replace(**dict(zip(free, values, strict=True)))
+        return weigh_beliefs(changed, likelihood, queries).average()
+
+    assert torch.autograd.gradcheck(answer, [getattr(numbers, n).clone().requires_grad_() for n in free])
+
+
+def test_padded_queries_change_nothing():
+    task, _ = blobs(tasks=2, queries=20)
+    likelihood, numbers = fit_likelihood(task), learned_numbers().to(task.query)
+    _, queries = queries_of(likelihood, task.query, None)
+    whole = weigh_beliefs(numbers, likelihood, queries).average()
+    rows = torch.nn.functional.pad(task.query, (0, 0, 0, 4), value=1.0)
+    _, padded = queries_of(likelihood, rows, None)
+    there = (torch.arange(24) < 20).float().view(1, -1, 1).expand(2, -1, -1)
+    found = weigh_beliefs(numbers, likelihood, dataclasses.replace(padded, there=there)).average()
+    torch.testing.assert_close(found[:, :20], whole, rtol=0, atol=1e-5)

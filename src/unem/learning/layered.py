@@ -118,6 +118,11 @@ class LayeredMethod:
                 return assignments_by_layer(self.law, self.law.prepare(task), schedule.values(self.law.numbers))[0]
             return self._average(task, self._shots(task), step=assignments_by_layer)[0]
 
+    @property
+    def carries(self) -> bool:
+        """Whether batches may come one after another: a matter of the law."""
+        return self.law.carries
+
     def predict_after(self, task: Task, before: Remembered | None) -> tuple[Prediction, Remembered]:
         """Classify a batch of queries with what earlier ones left, and what this one leaves; see
         :class:`unem.inference.Stream`."""
@@ -235,6 +240,11 @@ class Remembered:
     carried: Carried
     log_weights: Float[Tensor, "task candidate"] | None
     """Of the gate; none where the number is told."""
+
+    @property
+    def remembered(self) -> Float[Tensor, "task class"]:
+        """Samples that the queries stand for."""
+        return self.carried.mass
 
     def plus(self, other: Remembered | None, weight: float = 1.0) -> Remembered:
         """The sum of both, the other one times ``weight``."""

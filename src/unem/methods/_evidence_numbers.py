@@ -1,68 +1,103 @@
-"""The few numbers of ``evidence``: how much a scale, a mean and a belief are trusted.
+"""The numbers of ``evidence``: how much scales, moved means and beliefs are trusted, and the gate between beliefs.
 
-They were learned on tasks of twelve feature sets (four backbones, photographs and CLIP's features) and changed copies
-of them, of 5 to 100 classes, 1 to 10 shots and 1 to 300 queries, with even, few, Dirichlet and one-heavy proportions.
-Learned without a set, they do on that set what they do when it is among them (docs/evidence.md).
+They were learned on tasks of many feature sets at once and changed copies of them (``benchmarks/evidence_numbers.py``),
+of 5 to 100 classes, 1 to 10 shots and 1 to 300 queries, with even, few, Dirichlet and one-heavy proportions. Learned
+without a set, they do on that set what they do when it is among them (docs/evidence.md).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
 
-__all__ = ["CHOSEN", "LEARNED", "EvidenceNumbers"]
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from unem.core.proportions import CONCENTRATIONS
+
+__all__ = ["CHOSEN", "GATE_INPUTS", "EvidenceNumbers", "learned_numbers", "numbers_from"]
+
+BELIEFS = len(CONCENTRATIONS) + 1  # the concentrations, and each query by itself
+GATE_INPUTS, GATE_UNITS = 5 + 2 * BELIEFS + len(CONCENTRATIONS), 16
 
 
-@dataclass(frozen=True)
-class EvidenceNumbers:
+class EvidenceNumbers(NamedTuple):
     """R is the overlap of the classes, 2ρ/Δ², n the shots, Q the queries.
 
     Attributes:
         scale: ``ln s`` gains ``scale · (1, ln R/4, ln n/4, 1 where nothing could be held out)``.
         trust: κ/R: how much less a mean of few samples is believed.
         pivot: of Δ²: the distance at which a mean of few samples speaks neither for nor against its class.
-        moved: weight of the likelihood with moved means; the second one where nothing could be held out.
-        query_weight: of a query in the means, beside a labelled sample.
         even_variance: of what a class gains in every query by the error of its mean, in nats.
+        query_weight: of a query in the means, beside a labelled sample, for each layer.
+        moved: weight of the likelihood with moved means, for each layer.
+        moved_unknown: times so much where nothing could be held out.
+        temperature: T of each layer.
+        class_balance: β of each concentration: how much ``ln(counts of the others + a₀)`` counts.
+        first_evidence: weight of the evidence before the means moved, beside that after.
         sharpness: ``ln τ = sharpness · (1, ln Q/75, ln R/4)``, τ multiplying the evidence.
         belief, belief_per_query: what speaks for each belief beforehand, in nats, and for each query and unit of R.
+        gate_in, gate_bias, gate_out: of a layer of tanh units that looks at the evidence curve.
         doubt: share of the independent answer: ``sigmoid(doubt · (1, ln R/4))``.
     """
 
-    scale: tuple[float, ...]
-    trust: float
-    pivot: float
-    moved: tuple[float, float]
-    query_weight: float
-    even_variance: float
-    sharpness: tuple[float, ...]
-    belief: tuple[float, ...]
-    belief_per_query: tuple[float, ...]
-    doubt: tuple[float, float]
+    scale: Float[Tensor, " 4"]
+    trust: Float[Tensor, ""]
+    pivot: Float[Tensor, ""]
+    even_variance: Float[Tensor, ""]
+    query_weight: Float[Tensor, " layer"]
+    moved: Float[Tensor, " layer"]
+    moved_unknown: Float[Tensor, ""]
+    temperature: Float[Tensor, " layer"]
+    class_balance: Float[Tensor, " concentration"]
+    first_evidence: Float[Tensor, ""]
+    sharpness: Float[Tensor, " 3"]
+    belief: Float[Tensor, " belief"]
+    belief_per_query: Float[Tensor, " belief"]
+    gate_in: Float[Tensor, "input unit"]
+    gate_bias: Float[Tensor, " unit"]
+    gate_out: Float[Tensor, "unit belief"]
+    doubt: Float[Tensor, " 2"]
+
+    def to(self, like: Tensor) -> EvidenceNumbers:
+        """On the device and of the kind of a tensor."""
+        return EvidenceNumbers(*(value.to(like) for value in self))
 
 
-CHOSEN = EvidenceNumbers(
-    scale=(0.0, 0.0, 0.0, 0.0),
-    trust=2.0,
-    pivot=0.2,
-    moved=(0.5, 0.0),
-    query_weight=1.0,
-    even_variance=0.1,
-    sharpness=(0.0, 0.0, 0.0),
-    belief=(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -30.0),
-    belief_per_query=(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.025, 0.0),
-    doubt=(-2.1972, 0.0),
+def numbers_from(values: dict[str, Any]) -> EvidenceNumbers:
+    return EvidenceNumbers(
+        **{name: torch.tensor(values[name], dtype=torch.float64) for name in EvidenceNumbers._fields}
+    )
+
+
+@cache
+def learned_numbers() -> EvidenceNumbers:
+    return numbers_from(json.loads(files("unem.methods").joinpath("evidence.json").read_text())["numbers"])
+
+
+_NOTHING = -30.0
+CHOSEN = numbers_from(
+    {
+        "scale": (0.0,) * 4,
+        "trust": 2.0,
+        "pivot": 0.2,
+        "even_variance": 0.1,
+        "query_weight": (1.0,),
+        "moved": (0.5,),
+        "moved_unknown": 0.0,
+        "temperature": (1.0,),
+        "class_balance": (1.0,) * len(CONCENTRATIONS),
+        "first_evidence": 0.0,
+        "sharpness": (0.0,) * 3,
+        "belief": (0.0,) * len(CONCENTRATIONS) + (_NOTHING,),
+        "belief_per_query": (0.0,) * (len(CONCENTRATIONS) - 1) + (0.025, 0.0),
+        "gate_in": ((0.0,) * GATE_UNITS,) * GATE_INPUTS,
+        "gate_bias": (0.0,) * GATE_UNITS,
+        "gate_out": ((0.0,) * BELIEFS,) * GATE_UNITS,
+        "doubt": (-2.1972, 0.0),
+    }
 )
 """By hand, before anything was learned."""
-
-LEARNED = EvidenceNumbers(
-    scale=(0.1497, -0.0398, 0.2067, 0.5394),
-    trust=1.2891,
-    pivot=0.2051,
-    moved=(0.5137, 0.0968),
-    query_weight=1.0811,
-    even_variance=0.1259,
-    sharpness=(0.1730, -0.0824, 0.1431),
-    belief=(-0.0048, -0.0324, -0.0564, 0.1911, -0.0143, -0.0244, -0.0443, -3.0174),
-    belief_per_query=(-0.00028, -0.00091, -0.00160, 0.00517, 0.00016, -0.00005, 0.02334, 0.02437),
-    doubt=(-2.5514, 0.4918),
-)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float
@@ -14,9 +14,9 @@ from unem.core.held_out import HeldOut, held_out
 from unem.core.task import Task
 from unem.core.whitening import Whitened, Whitening, fit_whitening
 from unem.methods._common import one_hot
-from unem.methods._evidence_numbers import LEARNED, EvidenceNumbers
+from unem.methods._evidence_numbers import EvidenceNumbers
 
-__all__ = ["FEWEST", "SCALES", "UNKNOWN_DOUBT", "Likelihood", "cosines", "fit_likelihood"]
+__all__ = ["FEWEST", "SCALES", "UNKNOWN_DOUBT", "Likelihood", "about", "cosines", "fit_likelihood"]
 
 SCALES = tuple(10 ** (2.7 * i / 13) for i in range(14))  # between which a parabola is laid
 SCALE_PRIOR = (20.0, 0.5)  # ln s ~ N(ln 20, 0.5²): a few held-out samples that are all right would say infinity
@@ -39,85 +39,105 @@ class Likelihood:
     Attributes:
         whitening: the view.
         sums, counts: of the support, by class.
+        squares: of the sums.
         scale: s.
         spread: ρ.
         apart: Δ².
         text_weight: γ.
+        calibrated: whether samples could be held out.
     """
 
     whitening: Whitening
     sums: Whitened
+    squares: Float[Tensor, "task class"]
     counts: Float[Tensor, "task class"]
-    scale: Float[Tensor, "task 1 1"]
-    spread: Float[Tensor, "task 1 1"]
-    apart: Float[Tensor, "task 1 1"]
-    text_weight: Float[Tensor, "task 1 1"] | None
+    scale: Float[Tensor, " task"]
+    spread: Float[Tensor, " task"]
+    apart: Float[Tensor, " task"]
+    text_weight: Float[Tensor, " task"] | None
     calibrated: Bool[Tensor, " task"]
-    """Whether samples could be held out."""
-    numbers: EvidenceNumbers = LEARNED
 
     @property
-    def overlap(self) -> Float[Tensor, "task 1 1"]:
-        """2ρ/Δ²: about 1 where classes are clearly apart, 4 to 8 where they overlap."""
+    def overlap(self) -> Float[Tensor, " task"]:
+        """R = 2ρ/Δ²: about 1 where classes are clearly apart, 4 to 8 where they overlap."""
         return _overlap(self.spread, self.apart)
+
+    @property
+    def shots(self) -> Float[Tensor, " task"]:
+        return self.counts.mean(1).clamp_min(1)
 
     @property
     def variances(self) -> Float[Tensor, "task 1 class"]:
         """Of the class means, in units of a sample's."""
         return self.counts.clamp_min(1).reciprocal().unsqueeze(1)
 
-    def beliefs(self, queries: int) -> tuple[Float[Tensor, "task belief"], Float[Tensor, " task"]]:
-        """What speaks for each belief beforehand, and how sharply the evidence does."""
-        overlap, numbers = self.overlap.flatten(), self.numbers
-        per_query = overlap.new_tensor(numbers.belief_per_query)
-        offsets = overlap.new_tensor(numbers.belief) + queries * overlap.unsqueeze(1) * per_query
-        level, by_queries, by_overlap = numbers.sharpness
-        return offsets, (level + by_queries * math.log(queries / 75) + by_overlap * (overlap / 4).log()).exp()
-
-    @property
-    def doubt(self) -> Float[Tensor, "task 1 1"]:
+    def doubt(self, numbers: EvidenceNumbers) -> Float[Tensor, "task 1 1"]:
         """Share of the independent answer in the joint one, which is sure of itself; more where not calibrated."""
-        level, by_overlap = self.numbers.doubt
-        doubt = (level + by_overlap * (self.overlap / 4).log()).sigmoid()
-        return torch.where(self.calibrated.view(-1, 1, 1), doubt, doubt.clamp_min(UNKNOWN_DOUBT))
+        doubt = (numbers.doubt @ about(self.overlap / 4)).sigmoid()
+        return torch.where(self.calibrated, doubt, doubt.clamp_min(UNKNOWN_DOUBT)).view(-1, 1, 1)
 
     def cautious(self, log_likelihood: Tensor) -> Float[Tensor, "task query class"]:
         """The independent answer; at half the scale where nothing could be held out."""
         return torch.where(self.calibrated.view(-1, 1, 1), 1.0, 0.5).to(log_likelihood).mul(log_likelihood).softmax(-1)
 
-    def of_support(self, query: Whitened) -> Float[Tensor, "task query class"]:
-        """By the means of the support alone."""
-        return self.at(self._distances(query, self.sums, self.counts.clamp_min(1e-9)), self.variances)
+    def with_more(self, sums: Whitened, counts: Float[Tensor, "task class"]) -> Likelihood:
+        """With more samples in the class means."""
+        sums = self.sums + sums
+        return replace(self, sums=sums, squares=self.whitening.squares(sums), counts=self.counts + counts)
 
-    def _distances(self, query: Whitened, sums: Whitened, sizes: Tensor) -> Float[Tensor, "task query class"]:
-        """Squared, to sums of so many samples divided by their number."""
-        sizes, norms = sizes.unsqueeze(1), self.whitening.squares(sums).unsqueeze(1)
-        return (1 - 2 * self.whitening.products(query, sums) / sizes + norms / sizes.square()).clamp_min(0)
+    def of_support(self, products: Float[Tensor, "task query class"], numbers: EvidenceNumbers) -> Tensor:
+        """By the means of the support alone, from the products of queries with its sums."""
+        sizes = self.counts.clamp_min(1e-9).unsqueeze(1)
+        return self.at(_squared(products, self.squares.unsqueeze(1), sizes), self.variances, numbers)
 
-    def at(self, distance: Tensor, variance: Tensor) -> Float[Tensor, "task query class"]:
-        """By squared distances to means of some variance."""
-        kappa = self.numbers.trust * self.overlap
-        trusted = self.scale * (1 + kappa * self.variances.mean(-1, keepdim=True)) / (1 + kappa * variance)
-        return -0.5 * trusted * (distance - self.spread * (1 + variance) - self.numbers.pivot * self.apart)
-
-    def moved(
-        self, query: Whitened, assignments: Tensor, sums: Whitened, assigned: Tensor, squares: Tensor
-    ) -> Float[Tensor, "task query class"]:
-        """By means that the queries have moved, each query judged by means that it had no part in.
+    def of_sums(
+        self,
+        products: Float[Tensor, "*task query class"],
+        squares: Float[Tensor, "*task 1 class"],
+        sizes: Float[Tensor, "*task 1 class"],
+        assignments: Tensor,
+        assigned_squares: Tensor,
+        numbers: EvidenceNumbers,
+    ) -> Tensor:
+        """By means that queries have moved, each query judged by means that it had no part in.
 
         Args:
-            query: queries.
-            assignments: theirs.
-            sums, assigned, squares: ``Σ u x``, ``Σ u`` and ``Σ u²`` over all queries, by class.
+            products: of queries and the sums of support and queries.
+            squares: of those sums.
+            sizes: samples and shares of queries in them.
+            assignments: how much of each query is in them.
+            assigned_squares: ``Σ u²`` over the queries that are in them, by class.
         """
-        size = self.counts + assigned
-        others = size.unsqueeze(1) - assignments
-        distance = self._distances(query, self.sums + sums, size) * (size.unsqueeze(1) / others).square()
-        variance = (self.counts.unsqueeze(1) + squares.unsqueeze(1) - assignments.square()) / others.square()
-        return self.at(distance, variance)
+        counts = self.counts.view(len(self.counts), *(1,) * (sizes.ndim - 2), -1)
+        others = (sizes - assignments).clamp_min(1e-6)
+        distance = _squared(products, squares, sizes) * (sizes / others).square()
+        variance = (counts + assigned_squares - assignments.square()) / others.square()
+        return self.at(distance, variance, numbers)
+
+    def at(self, distance: Tensor, variance: Tensor, numbers: EvidenceNumbers) -> Tensor:
+        """By squared distances to means of some variance."""
+
+        def wide(values: Tensor) -> Tensor:
+            return values.view(-1, *(1,) * (distance.ndim - 1))
+
+        overlap, unknown = self.overlap, (~self.calibrated).to(distance)
+        scale = self.scale * (numbers.scale @ torch.cat([about(overlap / 4, self.shots / 4), unknown[None]])).exp()
+        kappa = numbers.trust * overlap
+        trusted = wide(scale * (1 + kappa * self.variances.mean((1, 2)))) / (1 + wide(kappa) * variance)
+        return -0.5 * trusted * (distance - wide(self.spread) * (1 + variance) - wide(numbers.pivot * self.apart))
 
 
-def fit_likelihood(task: Task, text: Tensor | None = None, numbers: EvidenceNumbers = LEARNED) -> Likelihood:
+def about(*ratios: Float[Tensor, " task"]) -> Float[Tensor, "coordinate task"]:
+    """(1, ln ratio, …): what numbers are linear in."""
+    return torch.stack([torch.ones_like(ratios[0]), *(ratio.log() for ratio in ratios)])
+
+
+def _squared(products: Tensor, squares: Tensor, sizes: Tensor) -> Tensor:
+    """Squared distances of rows of length one to sums divided by their sizes."""
+    return (1 - 2 * products / sizes + squares / sizes.square()).clamp_min(0)
+
+
+def fit_likelihood(task: Task, text: Tensor | None = None) -> Likelihood:
     """Whitening, scale and spread of each task, from its support alone; with texts of the classes, their weight too."""
     member = one_hot(task)
     whitening, sums, residuals = fit_whitening(task.support, member)
@@ -132,12 +152,8 @@ def fit_likelihood(task: Task, text: Tensor | None = None, numbers: EvidenceNumb
             torch.where(calibrated, new, old) for new, old in zip(found[:3], (scale, spread, apart), strict=True)
         )
         weight = None if weight is None or found[3] is None else torch.where(calibrated, found[3], weight)
-    overlap, shots = _overlap(spread, apart), counts.mean(1).clamp_min(1)
-    level, by_overlap, by_shots, unknown = numbers.scale
-    change = level + by_overlap * (overlap / 4).log() + by_shots * (shots / 4).log() + unknown * ~calibrated
-    scale, spread, apart = (v.view(-1, 1, 1) for v in (scale * change.exp(), spread, apart))
-    weight = None if weight is None else weight.view(-1, 1, 1)
-    return Likelihood(whitening, sums, counts, scale, spread, apart, weight, calibrated, numbers)
+    squares = whitening.squares(sums)
+    return Likelihood(whitening, sums, squares, counts, scale, spread, apart, weight, calibrated)
 
 
 def _overlap(spread: Tensor, apart: Tensor) -> Tensor:

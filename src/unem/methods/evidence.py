@@ -2,45 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unem._checks import check_count
 from unem.core.memory import in_parts
-from unem.core.proportions import weigh_evidence
+from unem.core.proportions import CONCENTRATIONS, balanced, collapsed, evidence_bound
 from unem.core.task import Prediction, Task, predicted
 from unem.core.whitening import Whitened
 from unem.errors import InputError
 from unem.methods._common import Settings
-from unem.methods._evidence_numbers import CHOSEN, LEARNED, EvidenceNumbers
+from unem.methods._evidence_layers import Beliefs, Earlier, Queries, weigh_beliefs
+from unem.methods._evidence_many import MOST_TOGETHER, queries_of, seen_parts, settle
+from unem.methods._evidence_numbers import CHOSEN, EvidenceNumbers, learned_numbers, numbers_from
 from unem.methods._likelihood import FEWEST, SCALES, UNKNOWN_DOUBT, Likelihood, cosines, fit_likelihood
 from unem.methods._registry import register_method
 
 __all__ = [
+    "CHOSEN",
     "FEWEST",
-    "NUMBERS",
     "UNKNOWN_DOUBT",
+    "Beliefs",
     "Evidence",
     "EvidenceJoint",
     "EvidenceNumbers",
     "Likelihood",
+    "Memory",
+    "Queries",
     "WhitenedMean",
     "ZeroShotEvidence",
     "fit_likelihood",
+    "learned_numbers",
+    "numbers_from",
+    "queries_of",
+    "weigh_beliefs",
 ]
 
 _REFERENCE = (
     "this library; M. Saerens et al., Adjusting the outputs of a classifier to new a priori probabilities, 2002"
 )
 
-NUMBERS: Mapping[str, EvidenceNumbers] = {"learned": LEARNED, "chosen": CHOSEN}
 ZERO_SHOT_SCALE = 100.0  # of cosines: CLIP's own
-QUERY_BYTES = 1 << 28  # of whitened queries at once
+ZERO_SHOT_ROUNDS = 30
+REMEMBERED = 0.3  # weight of a query of an earlier batch in the means, beside a labelled sample
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,9 @@ class _OnWhitened(Settings):
             return predicted(task, task.query.new_ones(len(task), task.num_queries, 1))
         samples = task.support_labels.shape[1]
         numbers = samples * (12 * samples + 4 * task.num_features) + len(SCALES) * samples * task.num_classes
-        numbers += 5 * task.num_queries * (task.num_features + 4 * task.num_classes)
+        together = min(task.num_queries, MOST_TOGETHER)
+        numbers += together * (2 * task.num_features + 12 * len(CONCENTRATIONS) * task.num_classes + 2 * together)
+        numbers += task.num_queries * task.num_classes
         with torch.no_grad():
             return predicted(task, in_parts(task, numbers, self._probabilities))
 
@@ -73,7 +82,36 @@ class WhitenedMean(_OnWhitened):
     """
 
     def _probabilities(self, task: Task) -> Tensor:
-        return _of_support(fit_likelihood(task, numbers=CHOSEN), task).softmax(-1)
+        likelihood, numbers = fit_likelihood(task), CHOSEN.to(task.query)
+        products = (likelihood.whitening.products(rows, likelihood.sums) for rows, _ in seen_parts(likelihood, task))
+        return torch.cat([likelihood.of_support(part, numbers).softmax(-1) for part in products], 1)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What batches of queries leave to the next; batches add up.
+
+    Attributes:
+        sums: of the queries by class, weighed down: a query is no labelled sample.
+        counts: of the queries.
+        evidence: for each belief.
+    """
+
+    sums: Whitened
+    counts: Float[Tensor, "task class"]
+    evidence: Float[Tensor, "task belief"]
+
+    @property
+    def remembered(self) -> Float[Tensor, "task class"]:
+        """Samples that the sums stand for."""
+        return REMEMBERED * self.counts
+
+    def plus(self, other: Memory | None, weight: float = 1.0) -> Memory:
+        """The sum of both, the other one times ``weight``."""
+        if other is None:
+            return self
+        sums = self.sums + other.sums.scaled(torch.full_like(other.counts, weight))
+        return Memory(sums, self.counts + weight * other.counts, self.evidence + weight * other.evidence)
 
 
 @register_method("evidence", reference=_REFERENCE)
@@ -85,40 +123,56 @@ class Evidence(_OnWhitened):
 
     On likelihoods in whitened directions, calibrated on held-out support samples, each query is judged by the counts of
     the others under a symmetric Dirichlet(a₀) prior on the proportions. Beliefs from "one or two classes" to "all
-    classes alike" are averaged by their evidence, so that with all classes present it stays close to the independent
-    answer. Then the class means move once towards the queries, each believed as much as there are samples behind it.
+    classes alike" each move the class means towards the queries, layer by layer, a mean being believed as much as there
+    are samples behind it. They are averaged by their evidence, so that with all classes present the answer stays close
+    to the independent one.
+
+    Where there are more than some thousand queries, that many of them move the means, and all are counted and judged.
 
     Args:
-        moves: how often the means move; 0 leaves them where the support has them.
-        numbers: how much scales, means and beliefs are trusted: ``"learned"`` on many feature sets, or ``"chosen"`` by
+        numbers: of the layers and of the gate between beliefs: ``"learned"`` on many feature sets, or ``"chosen"`` by
             hand before that.
     """
 
-    moves: int = 1
     numbers: Literal["learned", "chosen"] = "learned"
     uses_text: ClassVar[bool] = False
+    carries: ClassVar[bool] = True
+    """Batches may come one after another."""
 
     def __post_init__(self) -> None:
-        check_count(0, moves=self.moves)
-        if self.numbers not in NUMBERS:
+        if self.numbers not in ("learned", "chosen"):
             raise InputError(f"numbers: expected 'learned' or 'chosen', got {self.numbers!r}")
 
     def _probabilities(self, task: Task) -> Tensor:
-        text = task.text if self.uses_text else None
-        likelihood = fit_likelihood(task, text, NUMBERS[self.numbers])
-        single, side = _of_support(likelihood, task), cosines(task.query, text)
-        if side is not None and likelihood.text_weight is not None:
-            side = likelihood.text_weight * side
-            single = single + side
-        numbers, beliefs = likelihood.numbers, likelihood.beliefs(task.num_queries)
-        log_likelihood, (u, _) = single, weigh_evidence(single, *beliefs, numbers.even_variance)
-        share = torch.where(likelihood.calibrated, *numbers.moved).to(single).view(-1, 1, 1)
-        for _ in range(self.moves):
-            moved = _of_moved(likelihood, task, numbers.query_weight * u)
-            moved = moved if side is None else moved + side
-            log_likelihood = share * moved + (1 - share) * log_likelihood
-            u, _ = weigh_evidence(log_likelihood, *beliefs, numbers.even_variance)
-        return (1 - likelihood.doubt) * u + likelihood.doubt * likelihood.cautious(single)
+        text, numbers = self._text(task), self._numbers(task)
+        likelihood = fit_likelihood(task, text)
+        if task.num_queries <= MOST_TOGETHER:
+            _, queries = queries_of(likelihood, task.query, text)
+            return _answer(numbers, likelihood, weigh_beliefs(numbers, likelihood, queries))
+        settled = settle(numbers, likelihood, task, text)
+        parts = [settled.answer(rows, side) for rows, side in seen_parts(likelihood, task, text)]
+        return torch.cat(parts, 1)
+
+    def predict_after(self, task: Task, before: Memory | None) -> tuple[Prediction, Memory]:
+        """Classify a batch of queries with what earlier ones left, and what this one leaves; see
+        :class:`unem.inference.Stream`."""
+        text, numbers = self._text(task), self._numbers(task)
+        with torch.no_grad():
+            likelihood = fit_likelihood(task, text)
+            likelihood = likelihood if before is None else likelihood.with_more(before.sums, before.remembered)
+            seen, queries = queries_of(likelihood, task.query, text)
+            if before is not None:
+                queries = replace(queries, earlier=Earlier(before.counts, before.evidence))
+            beliefs = weigh_beliefs(numbers, likelihood, queries)
+            u = _answer(numbers, likelihood, beliefs)
+            left = Memory(seen.sums(REMEMBERED * u), u.sum(1), beliefs.evidence)
+        return predicted(task, u), left
+
+    def _text(self, task: Task) -> Tensor | None:
+        return task.text if self.uses_text else None
+
+    def _numbers(self, task: Task) -> EvidenceNumbers:
+        return (learned_numbers() if self.numbers == "learned" else CHOSEN).to(task.query)
 
 
 @register_method("evidence-joint", reference=_REFERENCE, inputs="image+text")
@@ -142,34 +196,22 @@ class ZeroShotEvidence(Settings):
         if similarity is None:
             raise InputError("text: zero-shot-evidence needs texts of the classes, the task has none")
         with torch.no_grad():
-            beliefs = similarity.new_tensor(CHOSEN.belief) + task.num_queries * similarity.new_tensor(
-                CHOSEN.belief_per_query
-            )
-            beliefs, sharpness = beliefs.expand(len(task), -1), similarity.new_ones(len(task))
-            return predicted(task, weigh_evidence(self.scale * similarity, beliefs, sharpness, CHOSEN.even_variance)[0])
+            return predicted(task, _by_evidence(self.scale * similarity))
 
 
-# -- very many queries -------------------------------------------------------------------------------------------------
+def _by_evidence(log_likelihood: Float[Tensor, "task query class"]) -> Float[Tensor, "task query class"]:
+    """Beliefs on likelihoods that stay as they are, averaged by their evidence alone."""
+    a0, numbers = log_likelihood.new_tensor(CONCENTRATIONS).view(-1, 1, 1), CHOSEN.to(log_likelihood)
+    r = collapsed(log_likelihood, a0, rounds=ZERO_SHOT_ROUNDS)
+    bound = evidence_bound(log_likelihood.unsqueeze(1), r, a0)
+    offsets = numbers.belief + log_likelihood.shape[1] * numbers.belief_per_query
+    weights = (bound + offsets[:-1]).softmax(1)
+    r = torch.cat([r[:, :-1], balanced(log_likelihood, numbers.even_variance).unsqueeze(1)], 1)
+    joint: Tensor = torch.einsum("ta,taqk->tqk", weights, r)
+    return joint
 
 
-def _whitened(likelihood: Likelihood, task: Task) -> Iterator[tuple[slice, Whitened]]:
-    """Whitened queries, as many at a time as memory is meant to hold."""
-    width = likelihood.whitening.width * task.query.element_size() * len(task)
-    size = max(1, QUERY_BYTES // width)
-    for begin in range(0, task.num_queries, size):
-        part = slice(begin, begin + size)
-        yield part, likelihood.whitening.see(task.query[:, part])
-
-
-def _of_support(likelihood: Likelihood, task: Task) -> Float[Tensor, "task query class"]:
-    return torch.cat([likelihood.of_support(x) for _, x in _whitened(likelihood, task)], 1)
-
-
-def _of_moved(likelihood: Likelihood, task: Task, u: Tensor) -> Float[Tensor, "task query class"]:
-    parts = [x.sums(u[:, part]) for part, x in _whitened(likelihood, task)]
-    sums = parts[0]
-    for more in parts[1:]:
-        sums = sums + more
-    totals = u.sum(1), u.square().sum(1)
-    moved = [likelihood.moved(x, u[:, part], sums, *totals) for part, x in _whitened(likelihood, task)]
-    return torch.cat(moved, 1)
+def _answer(numbers: EvidenceNumbers, likelihood: Likelihood, beliefs: Beliefs) -> Float[Tensor, "task query class"]:
+    """The average of the beliefs, and a little of the independent answer."""
+    doubt = likelihood.doubt(numbers)
+    return (1 - doubt) * beliefs.average() + doubt * likelihood.cautious(beliefs.independent)

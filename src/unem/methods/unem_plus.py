@@ -65,7 +65,7 @@ class UNEMPlus(FamilyMethod):
 
 
 # Propagation hurts where text tells classes apart that look alike (Stanford Cars).
-_JOINT = Directions(views=("unit",), neighbours=0, text=True)
+_JOINT = Directions(views=("unit", "white"), neighbours=0, text=True)
 
 
 @register_method("unem-joint", reference=_REFERENCE, law=_JOINT, recipe=FAMILY)

@@ -1,0 +1,156 @@
+"""Very many queries: some of them move the class means, all of them are counted, and only sums and counts travel.
+
+The means of a class do not need a million queries. The layers run on a sample of the queries; what they settle on, the
+means of each belief and its weight, then meets all queries part by part, once to count and once to answer. Parts may
+lie on other machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from unem.core.proportions import CONCENTRATIONS, balance_offsets
+from unem.core.task import Task
+from unem.core.whitening import Whitened
+from unem.methods._evidence_layers import Queries, weigh_beliefs
+from unem.methods._evidence_numbers import EvidenceNumbers
+from unem.methods._likelihood import Likelihood, cosines
+
+__all__ = ["MOST_TOGETHER", "Settled", "queries_of", "sample_rows", "seen_parts", "settle"]
+
+MOST_TOGETHER = 2048
+"""Queries in the layers; where there are more, these move the means."""
+QUERY_BYTES = 1 << 28  # of whitened queries at once
+NEGLIGIBLE = 1e-4  # weight of a belief that is not asked any more
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What the layers settled on: means of each belief, counts, and weights.
+
+    Attributes:
+        weights: of the beliefs; the last is each query by itself.
+        sums, squares, sizes, pulled_squares: of support and sampled queries, by concentration and class.
+        counts: of all queries, by concentration and class.
+        offsets: of the belief that all classes are alike.
+    """
+
+    numbers: EvidenceNumbers
+    likelihood: Likelihood
+    weights: Float[Tensor, "task belief"]
+    sums: Whitened
+    squares: Float[Tensor, "task concentration 1 class"]
+    sizes: Float[Tensor, "task concentration 1 class"]
+    pulled_squares: Float[Tensor, "task concentration 1 class"]
+    counts: Float[Tensor, "task concentration 1 class"]
+    offsets: Float[Tensor, "task 1 class"]
+
+    def answer(self, rows: Whitened, side: Tensor | None) -> Float[Tensor, "task query class"]:
+        """Probabilities of some queries."""
+        independent, assigned = self.assign(rows, side)
+        joint = self.weights[:, -1:].unsqueeze(-1) * independent.softmax(-1)
+        joint = joint + torch.einsum("ta,taqk->tqk", self.weights[:, :-1], assigned)
+        doubt = self.likelihood.doubt(self.numbers)
+        return (1 - doubt) * joint + doubt * self.likelihood.cautious(independent)
+
+    def assign(self, rows: Whitened, side: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The independent logits, and what each concentration says; ``[task, concentration, query, class]``."""
+        likelihood, numbers = self.likelihood, self.numbers
+        independent = likelihood.of_support(likelihood.whitening.products(rows, likelihood.sums), numbers)
+        tasks, kinds, _, classes = self.sizes.shape
+        products = likelihood.whitening.products(rows, self.sums).unflatten(2, (kinds, classes)).transpose(1, 2)
+        alone = torch.zeros_like(self.sizes)
+        moved = likelihood.of_sums(products, self.squares, self.sizes, alone, self.pulled_squares, numbers)
+        share = torch.where(likelihood.calibrated, 1.0, numbers.moved_unknown).view(tasks, 1, 1, 1) * numbers.moved[-1]
+        moved = share * moved + (1 - share) * independent.unsqueeze(1)
+        if side is not None:
+            independent, moved = independent + side, moved + side.unsqueeze(1)
+        prior, balance = self.counts.new_tensor(CONCENTRATIONS).view(-1, 1, 1), numbers.class_balance.view(-1, 1, 1)
+        r = torch.zeros_like(moved)
+        for _ in range(2):  # the second time without the query itself
+            others = ((self.counts - r).clamp_min(0) + prior).log()
+            r = ((moved + balance * others) / numbers.temperature[-1]).softmax(-1)
+        even = (moved[:, -1] - self.offsets).softmax(-1)
+        return independent, torch.cat([r[:, :-1], even.unsqueeze(1)], 1)
+
+    def counted(self, parts: Iterator[tuple[Whitened, Tensor | None]]) -> Float[Tensor, "task concentration 1 class"]:
+        """Sums over queries of what each concentration says."""
+        total = torch.zeros_like(self.counts)
+        for rows, side in parts:
+            total += self.assign(rows, side)[1].sum(2, keepdim=True)
+        return total
+
+
+def settle(numbers: EvidenceNumbers, likelihood: Likelihood, task: Task, text: Tensor | None) -> Settled:
+    """From a sample of the queries, and the counts of all."""
+    rows = sample_rows(task.query)
+    some = task.query.gather(1, rows.unsqueeze(-1).expand(-1, -1, task.num_features))
+    settled = settle_on(numbers, likelihood, some, text, task.num_queries)
+    return replace(settled, counts=settled.counted(seen_parts(likelihood, task, text)))
+
+
+def settle_on(
+    numbers: EvidenceNumbers, likelihood: Likelihood, some: Tensor, text: Tensor | None, queries: int
+) -> Settled:
+    """From a sample of so many queries alone."""
+    seen, sample = queries_of(likelihood, some, text)
+    beliefs = weigh_beliefs(numbers, likelihood, sample)
+    weights = beliefs.weights * (beliefs.weights > NEGLIGIBLE)
+    tasks, kinds, _, classes = beliefs.pulling.shape
+    pulling = beliefs.pulling.transpose(1, 2).flatten(2)
+    of_support, along = likelihood.sums.features.repeat(1, kinds, 1), likelihood.sums.along
+    support = Whitened(of_support, None if along is None else along.repeat(1, kinds, 1))
+    sums = support + seen.sums(pulling)
+    sizes = likelihood.counts.view(tasks, 1, 1, classes) + beliefs.pulling.sum(2, keepdim=True)
+    return Settled(
+        numbers,
+        likelihood,
+        weights / weights.sum(1, keepdim=True),
+        sums,
+        likelihood.whitening.squares(sums).unflatten(1, (kinds, classes)).unsqueeze(2),
+        sizes,
+        beliefs.pulling.square().sum(2, keepdim=True),
+        beliefs.assignments.sum(2, keepdim=True) * (queries / some.shape[1]),
+        balance_offsets(beliefs.moved[:, -1], numbers.even_variance),
+    )
+
+
+def queries_of(likelihood: Likelihood, query: Tensor, text: Tensor | None) -> tuple[Whitened, Queries]:
+    see = likelihood.whitening
+    seen = see.see(query)
+    gram, cross = see.products(seen, seen), see.products(seen, likelihood.sums)
+    return seen, Queries(gram, cross, _side(likelihood, query, text))
+
+
+def seen_parts(
+    likelihood: Likelihood, task: Task, text: Tensor | None = None
+) -> Iterator[tuple[Whitened, Tensor | None]]:
+    """Whitened queries and what texts say of them, as many at a time as memory is meant to hold."""
+    numbers = likelihood.whitening.width + 8 * len(CONCENTRATIONS) * task.num_classes
+    for query in task.query.split(max(1, QUERY_BYTES // (numbers * task.query.element_size() * len(task))), 1):
+        yield likelihood.whitening.see(query), _side(likelihood, query, text)
+
+
+def _side(likelihood: Likelihood, query: Tensor, text: Tensor | None) -> Tensor | None:
+    similarity, weight = cosines(query, text), likelihood.text_weight
+    return None if similarity is None or weight is None else weight.view(-1, 1, 1) * similarity
+
+
+def sample_rows(query: Float[Tensor, "task query feature"], most: int = MOST_TOGETHER) -> Int[Tensor, "task some"]:
+    """Those whose features have the smallest hash: the order in which queries come does not matter, and the smallest of
+    several parts are the smallest of all."""
+    return hashes(query).topk(min(most, query.shape[1]), dim=1, largest=False, sorted=True).indices
+
+
+def hashes(query: Float[Tensor, "*task query feature"]) -> Int[Tensor, "*task query"]:
+    """A number of each row that depends on its values alone, and exactly."""
+    bits = query[..., :32].float().contiguous().view(torch.int32).long()
+    places = torch.arange(bits.shape[-1], device=bits.device)
+    mixed = (bits * (2 * places * 0x5DEECE66D + 0x2545F4914F6CDD1D)).sum(-1)
+    mixed = (mixed ^ (mixed >> 29)) * 0x1B873593CC9E2D51
+    return (mixed ^ (mixed >> 32)) & 0x7FFFFFFFFFFFFFFF
