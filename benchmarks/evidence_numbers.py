@@ -2,8 +2,8 @@
 
 Tasks of 5 to 100 classes, 1 to 10 shots and 1 to 300 queries are drawn from each feature file and from two changed
 copies of it (half as many features, noisy features). The library prepares them (``fit_likelihood``); what follows
-depends on the queries through their inner products alone: the library's layers, with a gradient, for all sets of numbers
-at a time. It starts at the numbers chosen by hand, after a check that padded tasks answer as single ones do.
+depends on the queries through their inner products alone: the library's layers, with a gradient, for all sets of
+numbers at a time. It starts at the numbers chosen by hand, after a check that padded tasks answer as single ones do.
 
 With ``--leave-out SET``, or ``all`` of them in turn, numbers are also learned without that set and tried on its tasks:
 numbers that only knew their sets would be worse there than those that were chosen.
