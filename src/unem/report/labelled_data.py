@@ -10,6 +10,7 @@ from unem.methods import method_info
 
 __all__ = ["labelled_data"]
 
+DIGITS = 6
 CANDIDATES = 5  # most probable classes of an image that are shown
 
 
@@ -34,8 +35,8 @@ def labelled_data(labelling: Labelling, rows: Sequence[int] | None = None) -> di
             {
                 "name": readable(labelling.images.paths[i]),
                 "label": labels[i],
-                "p": round(float(answer.probabilities[i, labels[i]]), 4),
-                "top": [[k, round(p, 4)] for k, p in zip(classes[i], values[i], strict=True)],
+                "p": round(float(answer.probabilities[i, labels[i]]), DIGITS),
+                "top": [[k, round(p, DIGITS)] for k, p in zip(classes[i], values[i], strict=True)],
                 "alone": alone[i],
                 "novel": novel[i],
                 "hand": by_hand[i],

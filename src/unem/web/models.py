@@ -18,8 +18,19 @@ __all__ = ["Models", "methods_for"]
 
 CHUNK = 32  # images of one step: the next visitor's turn comes after less than a second or so
 FIRST = ("auto", "evidence", "unem-plus", "unem-gaussian", "whitened-mean")
-SLOW = ("alpha-am", "alpha-tim", "tim-gd", "lr-ici", "coop", "stata-online", "tip-adapter-f", "lp++", "logistic")
-"""Methods that learn by gradient on each task, or need more than a task: they would keep other visitors waiting."""
+SLOW = (
+    "alpha-am",
+    "alpha-tim",
+    "tim-adm",
+    "tim-gd",
+    "lr-ici",
+    "coop",
+    "stata-online",
+    "tip-adapter-f",
+    "lp++",
+    "logistic",
+)
+"""Methods that take minutes for a large task, or need more than a task: they would keep other visitors waiting."""
 
 
 class Models:

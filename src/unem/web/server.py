@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import re
 import signal
 import socket
 import threading
@@ -69,9 +71,16 @@ def hosts_for(host: str, allowed: tuple[str, ...] = ()) -> tuple[str, ...]:
             f"{socket.gethostname()!r} or an address"
         )
     for name in allowed:
-        if not name or (any(c in name for c in "/*: ") and ":" not in name.strip("[]")):
+        if not (re.fullmatch(r"[A-Za-z0-9.-]+", name) or _is_ipv6(name.strip("[]"))):
             raise InputError(f"allow_host: expected a name or an address without a port, got {name!r}")
     return (*LOOPBACK, *(name.strip("[]").lower() for name in allowed))
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        return ipaddress.ip_address(text).version == 6
+    except ValueError:
+        return False
 
 
 def listening(host: str, port: int) -> socket.socket:
