@@ -1,0 +1,110 @@
+"""What `evidence` gains over each query by itself: the paper's cell, a grid of sizes, and the numbers without a set.
+
+    python benchmarks/evidence_cells.py paper DIR -o FILE.json                     # five of all classes, 75 queries
+    python benchmarks/evidence_cells.py grid FEATURES... -o FILE.json              # 1 to all classes, 1 to 500 queries
+    python benchmarks/evidence_cells.py grid FEATURES... --numbers NUMBERS.json -o FILE.json
+    python benchmarks/evidence_cells.py summary FILE.json                          # of a grid
+
+With ``--numbers``, the output of ``evidence_numbers.py --leave-out all``, each set is tried with the numbers that were
+learned without it. DIR holds the feature files. All differences are paired: the same tasks for both methods.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import torch
+
+import unem
+from plus import SETTINGS
+from unem.data import TaskSource
+from unem.methods import evidence
+
+SINGLE = "whitened-mean"
+BALANCES = ("pooled", "dirichlet(0.1)")
+
+
+def paper(given: argparse.Namespace) -> Iterator[dict[str, object]]:
+    """The sets and splits of plus.py; nothing is learned on them, and nobody says how many classes are present."""
+    for name, setting in SETTINGS.items():
+        support, query = setting.pools(given.paths[0], "test")
+        classes = setting.query_classes(given.paths[0], "test")
+        methods = [SINGLE, "evidence", *(["evidence-joint", "zero-shot-evidence"] if support.text is not None else [])]
+        for present, method in product((5, "all"), methods):
+            kind = unem.Protocol(shots=setting.shots, effective_classes=present, query_classes=classes)
+            about = {"query": query, "tasks": given.tasks, "seed": 7, "device": given.device}
+            found = unem.evaluate(unem.create_method(method), support, kind, **about)
+            row = {"setting": name, "method": method, "present": present, "tasks": given.tasks}
+            yield {**row, "accuracy": round(found.accuracy, 2), "interval": round(found.interval, 2)}
+
+
+def grid(given: argparse.Namespace) -> Iterator[dict[str, object]]:
+    """Shots, classes present, queries, proportions; 60 classes at most."""
+    without = json.loads(given.numbers.read_text())["without"] if given.numbers else {}
+    for path in given.paths:
+        if path.stem in without:
+            numbers = evidence.numbers_from(without[path.stem]["numbers"])
+            evidence.learned_numbers = lambda numbers=numbers: numbers
+        features = unem.FeatureSet.load(path)
+        features = features.only_classes(range(min(features.num_classes, 60)))
+        for shots, present, queries, balance in product((1, 5), (1, 2, 5, 10, 20, "all"), (1, 10, 75, 500), BALANCES):
+            if present != "all" and (present > features.num_classes or (balance != "pooled" and present == 1)):
+                continue
+            row = {"set": path.stem, "shots": shots, "present": present, "queries": queries}
+            kind = unem.Protocol(shots=shots, effective_classes=present, queries=queries, balance=balance)
+            try:
+                both = paired(features, kind, given)
+            except unem.InputError:
+                continue  # too few images
+            gain = both[1] - both[0]
+            error = float(gain.std() / math.sqrt(len(gain)))
+            means = {"single": float(both[0].mean()), "evidence": float(both[1].mean()), "error": error}
+            yield {**row, "balance": balance, **{k: round(v, 2) for k, v in means.items()}}
+
+
+def paired(features: unem.FeatureSet, kind: unem.Protocol, given: argparse.Namespace) -> torch.Tensor:
+    """Accuracy of each task, each query by itself and jointly."""
+    source = TaskSource(kind, features, seed=7, device=given.device)
+    found = []
+    for first in range(0, given.tasks, 20):
+        task, labels = source.batch(first, min(20, given.tasks - first))
+        methods = (unem.create_method(name) for name in (SINGLE, "evidence"))
+        found.append(torch.stack([(m.predict(task).labels == labels).double().mean(1) for m in methods]))
+    return 100 * torch.cat(found, 1)
+
+
+def summary(rows: list[dict[str, float]]) -> None:
+    gains = [row["evidence"] - row["single"] for row in rows]
+    below = [sum(gain < limit for gain in gains) for limit in (-1, -2, -4)]
+    print(f"{len(rows)} cells, mean gain {sum(gains) / len(gains):+.2f}; below -1, -2, -4: {below}")
+    for gain, row in sorted(zip(gains, rows, strict=True), key=lambda pair: pair[0])[:8]:
+        print(f"{gain:+.1f} ± {row['error']:.1f}  {row}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("paper", "grid", "summary"))
+    parser.add_argument("paths", nargs="+", type=Path)
+    parser.add_argument("--tasks", type=int, default=1000)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--numbers", type=Path)
+    parser.add_argument("-o", "--output", type=Path)
+    given = parser.parse_args()
+    if given.what == "summary":
+        summary(json.loads(given.paths[0].read_text()))
+        return
+    rows = []
+    for row in {"paper": paper, "grid": grid}[given.what](given):
+        print(row, flush=True)
+        rows.append(row)
+        if given.output:
+            given.output.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
