@@ -32,7 +32,7 @@ def browser():
 def server(browser, tmp_path_factory):
     """The address of ``unem app``, and the temporary folder of its process."""
     temporary = tmp_path_factory.mktemp("temporary")
-    command = [sys.executable, "-m", "unem.cli", "app", "--port", "0", "--max-upload-mb", "20", "--max-images", "400"]
+    command = [sys.executable, "-m", "unem.cli", "app", "--port", "0", "--max-upload-mb", "20", "--max-images", "2000"]
     source = str(Path(unem.__file__).parents[1])
     more = {"TMPDIR": str(temporary), "PYTHONPATH": source, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
     process = subprocess.Popen(command, env={**os.environ, **more}, stdout=subprocess.PIPE, text=True)
@@ -184,12 +184,12 @@ def test_progress_is_seen_at_once_survives_a_reload_and_can_be_cancelled(browser
     with opened(browser, server[0]) as page:
         send(page, "support", "support.zip", app_data.shapes())
         says(page, "#support .sent", "6 images of 3 classes")
-        send(page, "query", "query.zip", app_data.shapes((130, 0, 0, 0, 130, 130, 0), seed=4, folders=False))
-        says(page, "#query .sent", "390 images")
+        send(page, "query", "query.zip", app_data.zipped({f"{i}.png": app_data.png(i % 9) for i in range(1500)}))
+        says(page, "#query .sent", "1500 images")
         page.get_by_role("button", name="Label the images").click()
         playwright.expect(page.locator("#work")).to_be_in_viewport(timeout=WAIT)
         playwright.expect(page.locator("#progress-words")).to_have_text(
-            re.compile(r"Looking at the images: [1-9]\d* of 396 images, about .* left"), timeout=WAIT
+            re.compile(r"Looking at the images: [1-9]\d* of 1506 images, about .* left"), timeout=WAIT
         )
         page.reload()
         playwright.expect(page.locator("#work")).to_be_visible(timeout=WAIT)

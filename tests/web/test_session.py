@@ -128,7 +128,7 @@ def test_unreadable_images_are_left_out_and_named():
     assert [i.name for i in session.support.items] == ["cat/1.png", "dog/2.png"]
     reasons = dict(session.support.left_out)
     assert reasons["cat/page.jpg"] == "is an HTML page, not an image"
-    assert "400 × 300 pixels, more than 100000" in reasons["dog/large.png"]
+    assert "400 × 300 pixels, more than the 0.1 million" in reasons["dog/large.png"]
 
 
 def test_what_is_missing_is_said(models):

@@ -16,7 +16,7 @@ from unem.errors import InputError
 from unem.inference.cached_features import ImageFeatures, image_features
 from unem.inference.corrections import numbered_corrections
 from unem.inference.label import label_features
-from unem.inference.result import Labelling
+from unem.inference.result import Labelling, readable
 from unem.vision.backbones import Backbone
 from unem.vision.datasets import images_of
 from unem.vision.extraction import DEFAULT_PROMPTS, Failure, Progress, text_features
@@ -259,7 +259,7 @@ def _corrections(
     if not given:
         return None
     listed = query.images if isinstance(query, ImageFeatures) else query
-    numbers = numbered_corrections(given, listed.paths, names)
+    numbers = numbered_corrections(given, [readable(path) for path in listed.paths], names)
     rows = {path: i for i, path in enumerate(many.images.paths)}
     return {rows[p]: k for i, k in numbers.items() if (p := listed.paths[i]) in rows}
 

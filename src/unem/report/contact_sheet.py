@@ -1,21 +1,24 @@
-"""Labelled images as one page to look through, least sure first."""
+"""Labelled images as one page to look through and to correct, least sure first."""
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import files
 from typing import Any
+
+from markupsafe import Markup
 
 from unem._io import write_aside
 from unem._version import __version__
 from unem.errors import InputError
-from unem.inference import DOUBTFUL, Labelling, readable
-from unem.methods import method_info
-from unem.report.style import COLOURS
-from unem.report.templates import template
+from unem.inference import DOUBTFUL, NONE_OF_THESE, Labelling, readable
+from unem.report.labelled_data import labelled_data
+from unem.report.templates import style, template
 from unem.vision.extraction import cores
 from unem.vision.images import ImageError, open_image
 
@@ -23,7 +26,7 @@ __all__ = ["LIMIT", "is_contact_sheet", "render", "write"]
 
 LIMIT = 2000
 """Thumbnails of a page; more make a browser slow."""
-SIDE = 128
+SIDE = 288  # pixels of the longer side: enough to look at, and a thousand of them fit into an e-mail
 GENERATOR = '<meta name="generator" content="unem contact sheet">'
 QUALITY = 78
 SHOWN_FAILURES = 200
@@ -53,7 +56,8 @@ def render(
     title: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> str:
-    """The page as HTML that needs no other file: thumbnails, labels, bars, and a choice of class or of the doubtful.
+    """The page as HTML that needs no other file: the images by class, to enlarge, to filter and to correct; corrections
+    can be downloaded for the next run.
 
     Args:
         limit: the least sure images, this many; the page says so.
@@ -61,76 +65,63 @@ def render(
     """
     if limit < 1:
         raise InputError(f"limit: expected at least 1, got {limit}")
-    below = DOUBTFUL if doubtful_below is None else doubtful_below
     chosen = labelling.by_doubt[:limit].tolist()
-    tiles = [_tile(labelling, i, below) for i in chosen]
-    for done, (tile, picture) in enumerate(zip(tiles, _thumbnails(labelling, chosen), strict=True), 1):
-        tile["picture"] = picture
+    data = _data(labelling, chosen)
+    for done, (image, picture) in enumerate(zip(data["images"], _pictures(labelling, chosen), strict=True), 1):
+        image["picture"] = picture
         if progress is not None:
-            progress(done, len(tiles))
-    shown = [sum(t["label"] == k and not t["novel"] for t in tiles) for k in range(len(labelling.class_names))]
+            progress(done, len(chosen))
     counts = labelling.counts()
+    look, script = style("labelling.css.j2", "contact_sheet.css.j2"), _script()
     return template("contact_sheet.html.j2").render(
-        title=title or f"{labelling.images.name}, labelled",
+        title=title or f"{readable(labelling.images.name)}, labelled",
         version=__version__,
-        about=labelling,
-        answer=labelling.answer,
-        jointly=method_info(labelling.answer.method).transductive,
-        tiles=tiles,
+        data=data,
+        shown=len(chosen),
         images=len(labelling),
-        classes=[
-            {"number": k, "name": name, "count": counts[name], "shown": shown[k]}
-            for k, name in enumerate(labelling.class_names)
-            if counts[name]
-        ],
         absent=[name for name in labelling.class_names if not counts[name]],
-        doubtful=labelling.doubtful(below),
-        doubtful_shown=sum(t["doubtful"] for t in tiles),
-        novel_count=counts.get(labelling.none_name) if labelling.answer.novelty is not None else None,
-        novel_shown=sum(t["novel"] for t in tiles),
-        below=f"{100 * below:.0f}",
         failures=[{"path": readable(f.path), "reason": f.reason} for f in labelling.failures[:SHOWN_FAILURES]],
-        colours=COLOURS,
+        failure_count=len(labelling.failures),
+        doubtful=f"{100 * (DOUBTFUL if doubtful_below is None else doubtful_below):g}",
+        style=Markup(look),
+        style_hash=_hash(look),
+        script=Markup(script),
+        script_hash=_hash(script),
     )
 
 
-def _tile(labelling: Labelling, index: int, below: float) -> dict[str, Any]:
-    row = labelling.rows[index]
-    return {
-        "path": row.path,
-        "name": row.path.rsplit("/", 1)[-1],
-        "label": int(labelling.answer.labels[index]),
-        "class": row.label,
-        "percent": _percent(row.probability),
-        "width": round(100 * row.probability, 1),
-        "runner_up": row.runner_up,
-        "second": _percent(row.probability - row.margin),
-        "doubtful": row.probability < below,
-        "novel": bool(row.none_of_these),
-    }
+def _data(labelling: Labelling, chosen: Sequence[int]) -> dict[str, Any]:
+    data = labelled_data(labelling, chosen)
+    given = [[i, NONE_OF_THESE if x["novel"] else x["label"]] for i, x in enumerate(data["images"]) if x["hand"]]
+    names = "\0".join([*data["classes"], *(x["name"] for x in data["images"])])
+    return {**data, "given": given, "digest": hashlib.sha256(names.encode()).hexdigest()[:16]}
 
 
-def _percent(value: float) -> str:
-    """Never a hundred where something is left."""
-    if value > 0.995:
-        return "100" if value >= 1 else "> 99"
-    return f"{100 * value:.0f}" if value >= 0.005 or value <= 0 else "< 1"
+def _script() -> str:
+    """Both programs as one: a page without other files cannot import."""
+    shared, own = (
+        files("unem.report").joinpath(name).read_text(encoding="utf-8") for name in ("labelling.js", "contact_sheet.js")
+    )
+    return shared.rsplit("\nexport ", 1)[0] + own
 
 
-def _thumbnails(labelling: Labelling, rows: list[int]) -> Any:
+def _hash(text: str) -> str:
+    """What the content policy calls a text that it allows."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _pictures(labelling: Labelling, rows: Sequence[int]) -> Iterator[str | None]:
     with ThreadPoolExecutor(cores(), thread_name_prefix="unem-thumbnail") as pool:
-        yield from pool.map(lambda i: _thumbnail(labelling, i), rows)
+        yield from pool.map(lambda i: _picture(labelling, i), rows)
 
 
-def _thumbnail(labelling: Labelling, index: int) -> str | None:
+def _picture(labelling: Labelling, index: int) -> str | None:
     """A small JPEG as a data URI; None when the file has gone since."""
     try:
-        image = open_image(labelling.images.file(index), at_least=2 * SIDE)
-        side = min(image.size)
-        left, top = (image.width - side) // 2, (image.height - side) // 2
-        small = image.crop((left, top, left + side, top + side)).resize((SIDE, SIDE))
+        image = open_image(labelling.images.file(index), at_least=SIDE)
+        image.thumbnail((SIDE, SIDE))
         file = io.BytesIO()
-        small.save(file, "JPEG", quality=QUALITY)
+        image.save(file, "JPEG", quality=QUALITY)
     except (ImageError, OSError):
         return None
     return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()

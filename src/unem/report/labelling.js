@@ -187,7 +187,7 @@ class LabelledImages {
       const { name } = this.result.images[i];
       const address = this.backend.picture(i, false);
       const picture = address ? make("img", { src: address, alt: "", loading: "lazy", decoding: "async", draggable: "false" })
-        : make("span", { class: "row" }, name.replace(/^row /, ""));
+        : make("span", { class: "row" }, /^row \d+$/.test(name) ? name.replace("row ", "") : "no picture");
       tile = make("li", { class: "tile", "data-i": i, draggable: "true" },
         make("button", { type: "button", class: "pic", tabindex: "-1" }, picture),
         make("input", { type: "checkbox", class: "pick", tabindex: "-1", "aria-label": `Select ${name}` }),

@@ -16,7 +16,7 @@ from unem.web.uploads import shown
 
 __all__ = ["Models", "methods_for"]
 
-CHUNK = 32  # images of one step: the next visitor's turn comes after less than a second or so
+CHUNK = 16  # images of one step: the next visitor has a turn after less than a second or so
 FIRST = ("auto", "evidence", "unem-plus", "unem-gaussian", "whitened-mean")
 SLOW = (
     "alpha-am",
@@ -56,6 +56,10 @@ class Models:
         from unem.vision.extraction import cores, encode_shards
 
         self.check(name)
+        if name not in self._loaded:
+            yield Step("model", 0, 1)
+            with self._lock:
+                self._get(name)
         tables, problems = [], list[str | None]()
         for start in range(0, len(contents), CHUNK):
             yield Step("features", start, len(contents))

@@ -6,7 +6,7 @@ const $ = (selector) => document.querySelector(selector);
 const form = $("meta[name=unem-form]").content;
 const most = Number(document.body.dataset.most);
 const endings = document.body.dataset.endings.split(" ");
-const STAGES = { unpack: "Unpacking", decode: "Opening images", features: "Looking at the images", labels: "Labelling" };
+const STAGES = { unpack: "Unpacking", decode: "Opening images", model: "Loading the model", features: "Looking at the images", labels: "Labelling" };
 const BUSY = ["waiting", "running"];
 const AT_ONCE = 2;
 const sending = { support: false, query: false };

@@ -25,7 +25,7 @@ TURN = 0.3  # seconds of work on one visitor's job before another's has its turn
 class Step:
     """How far a job is: what it does now, and how many of how many are done."""
 
-    stage: Literal["unpack", "decode", "features", "labels"]
+    stage: Literal["unpack", "decode", "model", "features", "labels"]
     done: int
     total: int
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import os
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -35,6 +36,7 @@ class OnnxProgram:
     """A function from images to features, computed by onnxruntime on a CPU with as many threads as torch has."""
 
     def __init__(self, content: bytes) -> None:
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # nothing is reported to anybody, no session file is left
         onnxruntime: Any = importlib.import_module("onnxruntime")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
