@@ -13,6 +13,8 @@ const make = (tag, attributes = {}, ...children) => {
 };
 const plural = (count, one, many = one + "s") => `${count} ${count === 1 ? one : many}`;
 const percent = (p) => (p >= 1 ? "100" : p > 0.995 ? "> 99" : p > 0 && p < 0.005 ? "< 1" : (100 * p).toFixed(0)) + " %";
+// Long names break behind their underscores and hyphens, not in the middle of a word.
+const soft = (text) => text.split(/(?<=[_\-./])/).flatMap((part, i) => (i ? [make("wbr"), part] : [part]));
 const byName = new Intl.Collator(undefined, { numeric: true });
 
 class LabelledImages {
@@ -175,7 +177,7 @@ class LabelledImages {
   group(key, rows) {
     const list = make("ul", { class: "grid" }, ...rows.map((i) => this.tile(i)));
     if (key === "all") return list;
-    const title = make("h3", {}, make("kbd", {}, String(key === NONE ? 0 : key + 1)), " ", this.nameOf(key), " ",
+    const title = make("h3", {}, make("kbd", {}, String(key === NONE ? 0 : key + 1)), " ", ...soft(this.nameOf(key)), " ",
       make("small", {}, String(rows.length)));
     return make("section", { class: "group", "data-class": key, "aria-label": `${this.nameOf(key)}, ${plural(rows.length, "image")}` },
       title, list);
@@ -192,7 +194,7 @@ class LabelledImages {
         make("button", { type: "button", class: "pic", tabindex: "-1" }, picture),
         make("input", { type: "checkbox", class: "pick", tabindex: "-1", "aria-label": `Select ${name}` }),
         make("div", { class: "what" }, make("b"), make("div", { class: "sure" }, make("span", { class: "track" }, make("i")), make("span")),
-          make("span", { class: "second" }), make("span", { class: "file" }, name)));
+          make("span", { class: "second" }), make("span", { class: "file" }, ...soft(name))));
       this.tiles.set(i, tile);
     }
     this.paint(i, tile);
@@ -207,7 +209,7 @@ class LabelledImages {
     tile.classList.toggle("novel", k === NONE && !mine);
     tile.classList.toggle("picked", picked);
     tile.querySelector(".pick").checked = picked;
-    tile.querySelector("b").textContent = name;
+    tile.querySelector("b").replaceChildren(...soft(name));
     tile.querySelector(".track i").style.width = mine ? "100%" : `${100 * image.p}%`;
     tile.querySelector(".sure > span:last-child").textContent = mine ? "by you" : k === NONE ? "no class?" : percent(image.p);
     const other = image.top.find(([c]) => c !== image.label);
@@ -215,7 +217,7 @@ class LabelledImages {
     if (mine) second = k === image.label || image.hand ? "" : `was ${this.result.classes[image.label]}`;
     else if (this.isMoved(i)) second = `was ${this.result.classes[image.was]} before`;
     else if (this.filter === "joint") second = `by itself ${this.result.classes[image.alone]}`;
-    tile.querySelector(".second").textContent = second;
+    tile.querySelector(".second").replaceChildren(...soft(second));
     const sure = mine ? "labelled by you" : k === NONE ? `perhaps ${this.result.classes[image.label]}` : `${percent(image.p)} sure${doubtful ? ", doubtful" : ""}`;
     tile.querySelector(".pic").setAttribute("aria-label", `${image.name}: ${name}, ${sure}${picked ? ", selected" : ""}`);
   }
@@ -351,7 +353,7 @@ class LabelledImages {
       const bar = make("i");
       bar.style.width = `${100 * (p ?? 0)}%`;
       return make("li", {}, make("button", { type: "button", class: "candidate", "data-assign": c, "aria-pressed": String(c === k) },
-        make("kbd", {}, String(c === NONE ? 0 : c + 1)), make("span", { class: "name" }, this.nameOf(c)), make("span", { class: "track" }, bar),
+        make("kbd", {}, String(c === NONE ? 0 : c + 1)), make("span", { class: "name" }, ...soft(this.nameOf(c))), make("span", { class: "track" }, bar),
         make("span", { class: "p" }, p === null ? "" : percent(p))));
     };
     dialog.querySelector(".candidates").replaceChildren(...image.top.map(([c, p]) => choice(c, p)), choice(NONE, null));
@@ -539,7 +541,7 @@ class LabelledImages {
     const { shares } = this.layers, last = shares.length - 1;
     const most = shares[0].map((_, k) => Math.max(...shares.map((row) => row[k])));
     const classes = most.map((_, k) => k).sort((a, b) => most[b] - most[a]).slice(0, 12).sort((a, b) => shares[last][b] - shares[last][a]);
-    const lane = (k) => make("div", { class: "lane", "data-lane": k }, make("div", { class: "lane-name" }, make("b", {}, this.nameOf(k)),
+    const lane = (k) => make("div", { class: "lane", "data-lane": k }, make("div", { class: "lane-name" }, make("b", {}, ...soft(this.nameOf(k))),
       make("span", { class: "share" }), make("span", { class: "track" }, make("i"))), make("div", { class: "lane-pictures" }));
     box.querySelector(".lanes").replaceChildren(...classes.map(lane));
     const slider = box.querySelector("input");

@@ -255,7 +255,7 @@ const render = () => {
   if (state.job?.status === "failed" && !state.result) trouble(state.job.error);
   const { result } = state, counted = [];
   for (const [side, what] of [["support", "example"], ["query", "image"]]) if (state[side].images) counted.push(plural(state[side].images, what));
-  $("#send summary span").textContent = counted.length ? `: ${counted.join(", ")}` : "";
+  $("#send summary span").textContent = counted.length ? `(${counted.join(", ")})` : "";
   for (const [name, value] of Object.entries(state.settings)) {
     const input = $(`#how [name=${name}]`);
     if (input.type === "checkbox") input.checked = value;
