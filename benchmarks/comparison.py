@@ -184,7 +184,7 @@ def _ready(row: Row, pools: Pools, protocol: unem.Protocol, validation: int, dev
         return Validation(features, query, validation, seed=SEED).ready(row.method, protocol, classes, device)
     default = create_for(row.method, protocol, classes, **row.fixed)
     points = [{**point, **row.fixed} for point in grid_points(row.method)]
-    if len(points) == 1:
+    if len(points) == 1 or not validation:
         return Ready(default, {}, 0, 0.0)
     tune = partial(unem.tune, query=query, tasks=validation, seed=SEED, device=device)
     tuned = tune(row.method, features, protocol, grid=points)
@@ -322,7 +322,7 @@ def main() -> None:
     run.add_argument("features", nargs="+", type=Path)
     run.add_argument("-o", "--output", default=RESULTS)
     run.add_argument("--tasks", type=int, default=1000)
-    run.add_argument("--validation", type=int, default=60, help="validation tasks for each point of a grid")
+    run.add_argument("--validation", type=int, default=60, help="validation tasks for each point of a grid; 0: defaults")
     run.add_argument("--device", default="cpu")
     run.add_argument("--seconds", type=float, default=float("inf"))
     run.add_argument("--methods", default="", help="these alone, comma separated")

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = ["all_alike", "matched"]
+__all__ = ["all_alike", "matched", "rounded"]
 
 
 def matched(
@@ -49,3 +49,20 @@ def all_alike(text: Float[Tensor, "task query class"]) -> Tensor:
     """Whether the queries of a task do not differ beyond rounding, as a single one does not: ``[task, 1, 1]``."""
     differences = (text - text[:, :1]).abs().amax((1, 2), keepdim=True)
     return differences <= 8 * torch.finfo(text.dtype).eps
+
+
+def rounded(assignments: Float[Tensor, "task query class"], dtype: torch.dtype) -> Float[Tensor, "task query class"]:
+    """The assignments in another precision, the largest of each query still the largest.
+
+    Example:
+        >>> u = torch.tensor([0.5 - 1e-12, 0.5 + 1e-12], dtype=torch.float64)
+        >>> u.float().argmax().item(), rounded(u, torch.float32).argmax().item()
+        (0, 1)
+    """
+    if assignments.dtype == dtype:
+        return assignments
+    largest, values = assignments.argmax(-1, keepdim=True), assignments.to(dtype)
+    top = values.amax(-1, keepdim=True)
+    next_up = torch.nextafter(top, torch.full_like(top, torch.inf))
+    lost = values.argmax(-1, keepdim=True) != largest
+    return values.scatter(-1, largest, torch.where(lost, next_up, values.gather(-1, largest)))

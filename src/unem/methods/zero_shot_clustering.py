@@ -14,7 +14,7 @@ from unem.core.schedule import Schedule
 from unem.core.task import Prediction, Task, predicted
 from unem.learning import LayeredMethod
 from unem.methods._common import LARGE_BALANCES
-from unem.methods._matching import all_alike, matched
+from unem.methods._matching import all_alike, matched, rounded
 from unem.methods._registry import register_method
 from unem.methods.em_dirichlet import BalanceRule
 
@@ -45,13 +45,13 @@ class _Clustering(LayeredMethod):
         return Prediction(predicted(task, self._named(task, u)).probabilities, found.trace)
 
     def layers(self, task: Task) -> Float[Tensor, "layer task query class"]:
-        return torch.stack([self._named(task, u.to(task.dtype)) for u in super().layers(task)])
+        return torch.stack([self._named(task, u) for u in super().layers(task)])
 
     def _named(self, task: Task, assignments: Tensor) -> Float[Tensor, "task query class"]:
         text = (self.feature_scale * task.query).softmax(-1)
         if self.matching:
             assignments = matched(assignments, text)
-        return torch.where(all_alike(text), text, assignments)
+        return torch.where(all_alike(text), text, rounded(assignments, task.dtype))
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,15 @@ class ZeroShotKMeansSoft(_KMeans):
 
     ``θ_k ← Σ_n u_nk z_n / Σ_n u_nk``,  ``u_n ← softmax_k(−‖z_n − θ_k‖² / 2T)``, T = 1/30 and 20 iterations as
     published. Distances of probabilities are below 2: with T = 1 all classes would have the same share of each query.
+    Means of classes come to coincide as it goes on, and what is left of their differences decides: it is computed in
+    double precision, where the published program leaves it to the rounding of single precision.
     """
 
     iterations: int = 20
     temperature: float = 1 / 30  # type: ignore[misc]
+
+    def transform(self, task: Task) -> Task:
+        return task.to(torch.float64)
 
 
 @register_method(
