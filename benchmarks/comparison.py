@@ -322,7 +322,9 @@ def main() -> None:
     run.add_argument("features", nargs="+", type=Path)
     run.add_argument("-o", "--output", default=RESULTS)
     run.add_argument("--tasks", type=int, default=1000)
-    run.add_argument("--validation", type=int, default=60, help="validation tasks for each point of a grid; 0: defaults")
+    run.add_argument(
+        "--validation", type=int, default=60, help="validation tasks for each point of a grid; 0: defaults"
+    )
     run.add_argument("--device", default="cpu")
     run.add_argument("--seconds", type=float, default=float("inf"))
     run.add_argument("--methods", default="", help="these alone, comma separated")
