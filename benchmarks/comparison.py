@@ -4,7 +4,7 @@
 from the feature files it is given, chooses each method's settings on validation tasks (or learns its schedule), runs it
 with those and with its defaults, and writes one line to a CSV file for each method and setting. A line that is there is
 not computed again, so that a run may be cut off and resumed; ``--seconds`` begins no further line after so many.
-``table`` writes the tables of that file as markdown.
+``table`` writes the tables of that file as markdown; into a page, between the lines :data:`MARKS`.
 
 The slowest methods come last, with the fewer tasks that :data:`FEWER` names; the tables say so.
 
@@ -78,6 +78,7 @@ SETTINGS = (
     Setting("caltech-4", "clip-vit-b32__caltech-66", "Caltech (66), 4 shots", 4, text=True),
 )
 UNMATCHED = ", clusters not matched"
+MARKS = ("<!-- tables of benchmarks/comparison.py -->", "<!-- end of tables -->")
 LATER = (  # from here on a method takes seconds
     "baseline",
     "logistic",
@@ -292,8 +293,8 @@ def _cell(line: Mapping[str, str] | None, best: float, most: int) -> str:
 
 def costs(lines: list[dict[str, str]]) -> Iterator[str]:
     """Milliseconds a task, and seconds of tuning or learning."""
-    hardware = sorted({line["hardware"] for line in lines})
-    yield f"Milliseconds a task on {' and '.join(hardware)}; in brackets seconds of tuning or learning.\n"
+    on = sorted({line["hardware"] for line in lines if line["device"] != "cpu"})
+    yield f"Milliseconds a task on {' and '.join(on)}, c: on one core; in brackets seconds of tuning or learning.\n"
     yield "| method | " + " | ".join(s.title for s in SETTINGS) + " |"
     yield "|---|" + "---|" * len(SETTINGS)
     by_method: dict[str, dict[str, dict[str, str]]] = {}
@@ -312,7 +313,8 @@ def _cost(line: Mapping[str, str] | None) -> str:
     if line is None:
         return ""
     tuning = float(line["tuning_seconds"])
-    return f"{float(line['ms_per_task']):.3g}" + (f" ({tuning:.3g})" if tuning else "")
+    core = " c" if line["device"] == "cpu" else ""
+    return f"{float(line['ms_per_task']):.3g}" + core + (f" ({tuning:.3g})" if tuning else "")
 
 
 def main() -> None:
@@ -340,11 +342,15 @@ def main() -> None:
 
 
 def write(arguments: argparse.Namespace) -> None:
-    text = "\n".join(tables(read(arguments.results))) + "\n"
-    if arguments.output:
-        arguments.output.write_text(text, encoding="utf-8")
-    else:
+    text, page = "\n".join(tables(read(arguments.results))) + "\n", arguments.output
+    if page is None:
         print(text, end="")
+        return
+    before, (begin, end) = page.read_text(encoding="utf-8") if page.exists() else "", MARKS
+    if begin in before:
+        head, rest = before.split(begin)
+        text = f"{head}{begin}\n{text}{end}{rest.split(end)[1]}"
+    page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
