@@ -21,6 +21,7 @@ bench: $(VENV)/.ready-dev  ## speed against the direct form, on this machine (AR
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
 docs: $(VENV)/.ready-dev  ## the pages as a site, into site/; strict: a dead link is an error
+	$(BIN)/python docs/reference.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 clean:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shutil
@@ -158,13 +159,34 @@ def test_everything_public_is_in_the_reference():
     assert set(unem.__all__) - {"__version__"} <= listed
 
 
-def test_the_figure_is_what_its_script_draws():
-    sys.path.insert(0, str(ROOT / "docs"))
-    try:
-        import unrolled
-    finally:
-        sys.path.pop(0)
+def script(name, monkeypatch):
+    """A module of the docs folder."""
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    return importlib.import_module(name)
+
+
+def test_the_figure_is_what_its_script_draws(monkeypatch):
+    unrolled = script("unrolled", monkeypatch)
     assert (ROOT / "docs" / "images" / "unrolled.svg").read_text(encoding="utf-8") == unrolled.svg()
+
+
+@pytest.mark.parametrize("page", ["methods.md", "cli.md"])
+def test_pages_written_from_the_code_are_current(page, monkeypatch):
+    reference = script("reference", monkeypatch)
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    assert text == reference.PAGES[page](), "run python docs/reference.py"
+
+
+def test_every_method_has_a_line():
+    text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    assert [m.name for m in unem.list_methods() if text.count(f"\n| `{m.name}` |") != 1] == []
+
+
+def test_every_command_has_a_heading():
+    text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    below = [(n, list(getattr(c, "commands", {"": None}))) for n, c in command_line().commands.items()]
+    names = [f"unem {name} {sub}".strip() for name, subs in below for sub in subs]
+    assert sorted(re.findall(r"(?m)^### (.+)$", text)) == sorted(names)
 
 
 def test_promises_name_tests_that_are_there():
