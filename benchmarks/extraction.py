@@ -109,11 +109,11 @@ def main() -> None:
     size = images_per_batch(model.size, model.device)
     files = [images.file(i) for i in range(len(images))]
     groups = [files[i : i + size] for i in range(0, len(files), size)]
-    batches = [b.pixels for b in decoded(groups, model.preprocessing, workers)]
+    batches = [b.pixels.to(model.device) for b in decoded(groups, model.preprocessing, workers)]
 
     def forward(model: Backbone) -> None:
         for batch in batches:
-            features = model.encode_images(model.preprocessing.normalise(batch.to(model.device)))
+            features = model.encode_images(model.preprocessing.normalise(batch))
         features.cpu()
 
     def whole(model: Backbone) -> None:

@@ -19,14 +19,17 @@ from unem._io import check_exists, check_writable
 from unem.cli._groups import OptionGroup, option_group
 from unem.cli._options import (
     BackboneOptions,
+    EngineOptions,
     MethodOptions,
     Quiet,
     backbone_options,
     check_choice,
+    engine_options,
     method_options,
     parse_settings,
 )
 from unem.cli._output import err, note, out, progress_bar, progress_bars, say
+from unem.cli._predict_shards import check_unused, is_features, predict_features, predict_images, print_result
 from unem.cli._values import DECISIONS, DOUBTFUL, TABLES
 from unem.cli.app import LABEL, command
 from unem.errors import InputError
@@ -45,11 +48,15 @@ NAMED = 10  # files of a list on the screen
 class ImageOptions(OptionGroup):
     """What is labelled, and from what."""
 
-    query: Annotated[Path, typer.Option(help="Images to label: a folder, nested or not, or a CSV with a column path.")]
+    query: Annotated[
+        Path,
+        typer.Option(help="Images to label: a folder, nested or not, or a CSV with a column path; or features."),
+    ]
     support: Annotated[
         Path | None,
         typer.Option(
-            help="A few labelled images: one folder per class, or a CSV with columns path,label.", show_default=False
+            help="A few labelled images: one folder per class, or a CSV with columns path,label; or features.",
+            show_default=False,
         ),
     ] = None
     classes: Annotated[
@@ -245,7 +252,9 @@ class CacheOptions(OptionGroup):
     epilog="Example:  unem predict --support few --query photos -o labels.csv --contact-sheet sheet.html\n\n"
     "Names alone:  unem predict --classes names.txt --query photos --backbone openai/clip-vit-base-patch32 "
     "-o labels.csv\n\n"
-    "Into folders:  unem predict --support few --query photos --copy-to sorted",
+    "Into folders:  unem predict --support few --query photos --copy-to sorted\n\n"
+    "Files of features, on a cluster:  unem predict --support few.safetensors --query shards --engine ray -o "
+    "labels.parquet",
 )
 @option_group("images", ImageOptions)
 @option_group("outputs", OutputOptions)
@@ -260,6 +269,12 @@ class CacheOptions(OptionGroup):
 )
 @option_group("answers", AnswerOptions)
 @option_group("cache", CacheOptions)
+@engine_options(
+    helps={
+        "engine": "local or ray: images in shards on a cluster, the table in parts.",
+        "workers": "Workers of Ray.  [default: cores]",
+    }
+)
 def predict_command(
     images: ImageOptions,
     outputs: OutputOptions,
@@ -267,6 +282,7 @@ def predict_command(
     method: MethodOptions,
     answers: AnswerOptions,
     cache: CacheOptions,
+    engine: EngineOptions,
     quiet: Quiet = False,
 ) -> None:
     """Label your own images, all of them together, from a few labelled ones, from the names of the classes, or from
@@ -274,7 +290,16 @@ def predict_command(
 
     It need not be told how many of the classes are present. Files that cannot be read are listed and left out. Features
     are kept: a second run computes those of new and changed files only.
+
+    Where --support is a file of labelled features and --query a folder of files of features, or with --engine ray, the
+    queries never meet in one memory, and the output is a folder of tables.
     """
+    features = is_features(images.support)
+    if engine.uses_ray() or features:
+        groups: list[OptionGroup] = [images, outputs, backbone, method, answers, cache]
+        check_unused(frozenset().union(*(group.given for group in groups)), features=features)
+        _predict_in_shards(images, outputs, backbone, method, answers, engine, quiet)
+        return
     _check_pillow()
     for group in (images, answers, outputs):
         group.check()
@@ -286,6 +311,28 @@ def predict_command(
     if not quiet:
         _print_summary(labelling, outputs)
     _print_notes(labelling, images)
+
+
+def _predict_in_shards(
+    images: ImageOptions,
+    outputs: OutputOptions,
+    backbone: BackboneOptions,
+    method: MethodOptions,
+    answers: AnswerOptions,
+    engine: EngineOptions,
+    quiet: bool,
+) -> None:
+    images.check()
+    more = {"all_probabilities": outputs.all_probabilities, "doubtful_below": outputs.doubtful_below}
+    if is_features(images.support):
+        assert images.support is not None
+        done = predict_features(images.support, images.query, outputs.output, method, engine, quiet, **more)
+    else:
+        _check_pillow()
+        answers.check()
+        arguments = images.read() | answers.read()
+        done = predict_images(arguments, outputs.output, backbone, method, engine, quiet, **more)
+    print_result(done, quiet)
 
 
 def _check_pillow() -> None:

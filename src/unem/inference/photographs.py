@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from jaxtyping import Float
+from torch import Tensor
 
 from unem.errors import InputError
 from unem.inference.cached_features import ImageFeatures, image_features
@@ -73,13 +75,10 @@ def label_images(
         ('x.png', 'sky')
     """
     start = time.monotonic()
-    _check_swapped(support, query)
-    names, words, notes = _classes(support, classes, text, backbone)
-    texts = None if words is None else text_features(backbone, words, list(prompts or DEFAULT_PROMPTS))
-    if prompts and texts is None:
-        raise InputError(f"prompts: need a backbone that knows texts, such as CLIP, got {backbone.id!r}")
+    check_swapped(support, query)
+    names, texts, notes = class_texts(support, classes, text, prompts, backbone)
     few = None if support is None else _features("support", support, backbone, cache, progress)
-    _check_support(few, support, names)
+    check_support(few, support, names)
     many = _features("query", query, backbone, cache, progress)
     if len(many) == 0:
         raise InputError(f"query: none of {len(many.failures)} files could be read{_example(many.failures)}")
@@ -264,7 +263,7 @@ def _corrections(
     return {rows[p]: k for i, k in numbers.items() if (p := listed.paths[i]) in rows}
 
 
-def _check_swapped(support: ImageList | ImageFeatures | None, query: ImageList | ImageFeatures) -> None:
+def check_swapped(support: ImageList | ImageFeatures | None, query: ImageList | ImageFeatures) -> None:
     """One class of examples, and folders among the images to label: that is most likely the wrong way round."""
     few, many = (i.images if isinstance(i, ImageFeatures) else i for i in (support, query))
     if few is None or many is None or few.num_classes != 1:
@@ -275,6 +274,21 @@ def _check_swapped(support: ImageList | ImageFeatures | None, query: ImageList |
             f"support: has one class only, {few.class_names[0]!r}, and the query has folders such as {folders[0]!r} "
             f"and {folders[1]!r}: are support and query swapped?"
         )
+
+
+def class_texts(
+    support: ImageList | ImageFeatures | None,
+    classes: Sequence[str] | Mapping[str, str] | None,
+    text: bool | str,
+    prompts: Sequence[str] | None,
+    backbone: Backbone,
+) -> tuple[tuple[str, ...], Float[Tensor, "class feature"] | None, list[str]]:
+    """The classes, an embedding of each one's text if texts are used, and what is to be said."""
+    names, words, notes = _classes(support, classes, text, backbone)
+    texts = None if words is None else text_features(backbone, words, list(prompts or DEFAULT_PROMPTS))
+    if prompts and texts is None:
+        raise InputError(f"prompts: need a backbone that knows texts, such as CLIP, got {backbone.id!r}")
+    return names, texts, notes
 
 
 def _classes(
@@ -309,7 +323,7 @@ def _classes(
     return names, list(names), []
 
 
-def _check_support(few: ImageFeatures | None, asked: ImageList | ImageFeatures | None, names: Sequence[str]) -> None:
+def check_support(few: ImageFeatures | None, asked: ImageList | ImageFeatures | None, names: Sequence[str]) -> None:
     if few is None:
         return
     counts = np.bincount(few.images.labels, minlength=len(names))

@@ -82,7 +82,7 @@ def label_columns(
     return table
 
 
-def csv_text(table: Mapping[str, Iterable[Any]]) -> str:
+def csv_text(table: Mapping[str, Iterable[Any]], *, header: bool = True) -> str:
     """A table, column by column, as CSV; text that a spreadsheet would take for a formula gets an apostrophe in front.
 
     Example:
@@ -91,7 +91,8 @@ def csv_text(table: Mapping[str, Iterable[Any]]) -> str:
     """
     text = io.StringIO(newline="")
     rows = csv.writer(text)  # lines end in CR LF, else a CR in a name would not be quoted
-    rows.writerow([_cell(name) for name in table])
+    if header:
+        rows.writerow([_cell(name) for name in table])
     rows.writerows(zip(*(map(_cell, column) for column in table.values()), strict=True))
     return text.getvalue()
 

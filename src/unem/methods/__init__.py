@@ -33,6 +33,7 @@ from unem.methods import (  # noqa: F401
     zlap,
 )
 from unem.methods._clip_prompts import ClipPromptEncoder
+from unem.methods._evidence_shards import row_numbers
 from unem.methods._registry import (
     Method,
     MethodInfo,
@@ -44,6 +45,7 @@ from unem.methods._registry import (
     method_info,
     register_method,
 )
+from unem.methods._settling import SettledTask, SettlingMethod
 from unem.methods.coop import PromptEncoder
 from unem.methods.unem import LearnedMethod
 
@@ -53,6 +55,8 @@ __all__ = [
     "Method",
     "MethodInfo",
     "PromptEncoder",
+    "SettledTask",
+    "SettlingMethod",
     "create_for",
     "create_method",
     "grid_points",
@@ -60,4 +64,5 @@ __all__ = [
     "method_for",
     "method_info",
     "register_method",
+    "row_numbers",
 ]

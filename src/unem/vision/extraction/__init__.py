@@ -6,7 +6,15 @@ and ``ray`` (a cluster), both by ``pipeline``, which decodes while the model com
 """
 
 from unem.vision.extraction.engines import LocalEngine, ShardEngine
-from unem.vision.extraction.features import SHARD, Extraction, Failure, Progress, extract
+from unem.vision.extraction.features import (
+    SHARD,
+    Extraction,
+    Failure,
+    FilesOfShards,
+    Progress,
+    extract,
+    extract_to_files,
+)
 from unem.vision.extraction.pipeline import cores, decoded, encode_shards
 from unem.vision.extraction.ray import RayShards
 from unem.vision.extraction.texts import DEFAULT_PROMPTS, check_prompts, text_features
@@ -16,6 +24,7 @@ __all__ = [
     "SHARD",
     "Extraction",
     "Failure",
+    "FilesOfShards",
     "LocalEngine",
     "Progress",
     "RayShards",
@@ -25,5 +34,6 @@ __all__ = [
     "decoded",
     "encode_shards",
     "extract",
+    "extract_to_files",
     "text_features",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +24,7 @@ from unem.vision.extraction.shards import Shard, ShardResult, read_shard, shards
 from unem.vision.extraction.texts import DEFAULT_PROMPTS, text_features
 from unem.vision.images import MAX_PIXELS, UNLABELLED, ImageList
 
-__all__ = ["SHARD", "Extraction", "Failure", "Progress", "extract"]
+__all__ = ["SHARD", "Extraction", "Failure", "FilesOfShards", "Progress", "extract", "extract_to_files"]
 
 SHARD = 512
 
@@ -142,57 +142,120 @@ def extract(
         >>> made.features.shape, made.read.paths, made.failures
         (torch.Size([1, 1280]), ('1.png',), (Failure(path='2.jpg', reason='is not an image of a known format'),))
     """
-    if len(images) == 0:
-        raise InputError("images: expected at least one, the list is empty")
-    check_positive("shard_size", shard_size)
     if engine is None:
         engine = LocalEngine(backbone, batch_size, workers)
     elif batch_size != "auto" or workers is not None:
         raise InputError("batch_size, workers: an engine has its own")
-    settings = {"backbone": backbone.digest, "max_pixels": MAX_PIXELS, **engine.settings}
-    settings["batch"] = min(settings["batch"], shard_size)
-    shards = shards_of(images, shard_size, settings)
-    folder = None if work_dir is None else Path(work_dir)
-    kept = {} if folder is None else {s: r for s in shards if (r := read_shard(folder, s)) is not None}
-    tell = _Teller(len(images), kept, progress)
-    for news in engine.compute(images, [s for s in shards if s not in kept]):
-        if isinstance(news, int):
-            tell.batch(news)
-            continue
-        shard, kept[shard] = news
-        if folder is not None:
-            write_shard(folder, shard, kept[shard])
-        tell.shard(shard, kept[shard])
-    made_by = {"id": backbone.id, "digest": backbone.digest, "precision": settings["precision"]}
-    return _gathered(images, made_by, shards, kept, tell.now())
+    run = _Run(images, backbone, shard_size, engine, None if work_dir is None else Path(work_dir), progress)
+    kept = dict(run.results())
+    made_by = {"id": backbone.id, "digest": backbone.digest, "precision": engine.settings["precision"]}
+    return _gathered(images, made_by, run.shards, kept, run.tell.now())
+
+
+@dataclass(frozen=True, eq=False)
+class FilesOfShards:
+    """Features that stay in files, one for each shard, as they were extracted.
+
+    Attributes:
+        files: of features of images that could be read, with their paths; a shard without any has none.
+        failures: the other images, and why.
+    """
+
+    files: tuple[tuple[Path, tuple[str, ...]], ...]
+    failures: tuple[Failure, ...]
+    progress: Progress
+
+
+def extract_to_files(
+    images: ImageList,
+    backbone: Backbone,
+    folder: str | os.PathLike[str],
+    *,
+    shard_size: int = SHARD,
+    progress: Callable[[Progress], None] | None = None,
+    engine: ShardEngine | None = None,
+) -> FilesOfShards:
+    """:func:`extract` for so many images that their features do not fit into memory: they stay in ``folder``."""
+    run = _Run(images, backbone, shard_size, engine or LocalEngine(backbone), Path(folder), progress)
+    files: dict[int, tuple[Path, tuple[str, ...]]] = {}
+    failures: dict[int, list[Failure]] = {}
+    for shard, result in run.results():
+        paths = tuple(images.paths[shard.start + row] for row in result.rows.tolist())
+        failures[shard.number] = [Failure(images.paths[shard.start + row], why) for row, why in result.failures]
+        if paths:
+            files[shard.number] = Path(folder) / shard.file, paths
+    flat = tuple(failure for number in sorted(failures) for failure in failures[number])
+    return FilesOfShards(tuple(files[number] for number in sorted(files)), flat, run.tell.now())
+
+
+class _Run:
+    """The shards of a list, one after another: those that a folder keeps, then those that are computed."""
+
+    def __init__(
+        self,
+        images: ImageList,
+        backbone: Backbone,
+        shard_size: int,
+        engine: ShardEngine,
+        folder: Path | None,
+        progress: Callable[[Progress], None] | None,
+    ) -> None:
+        if len(images) == 0:
+            raise InputError("images: expected at least one, the list is empty")
+        check_positive("shard_size", shard_size)
+        settings = {"backbone": backbone.digest, "max_pixels": MAX_PIXELS, **engine.settings}
+        settings["batch"] = min(settings["batch"], shard_size)
+        self.images, self.engine, self.folder = images, engine, folder
+        self.shards = shards_of(images, shard_size, settings)
+        self.tell = _Teller(len(images), progress)
+
+    def results(self) -> Iterator[tuple[Shard, ShardResult]]:
+        missing = []
+        for shard in self.shards:
+            kept = None if self.folder is None else read_shard(self.folder, shard)
+            if kept is None:
+                missing.append(shard)
+                continue
+            self.tell.kept(shard, kept)
+            yield shard, kept
+        self.tell.say()
+        for news in self.engine.compute(self.images, missing):
+            if isinstance(news, int):
+                self.tell.batch(news)
+                continue
+            if self.folder is not None:
+                write_shard(self.folder, *news)
+            self.tell.shard(*news)
+            yield news
 
 
 class _Teller:
     """Adds up what is done and says so."""
 
-    def __init__(
-        self, total: int, kept: Mapping[Shard, ShardResult], progress: Callable[[Progress], None] | None
-    ) -> None:
+    def __init__(self, total: int, progress: Callable[[Progress], None] | None) -> None:
         self.total, self.progress, self.start = total, progress, time.monotonic()
-        self.found = self.whole = sum(len(s) for s in kept)
-        self.partly = 0
-        self.failed = sum(len(r.failures) for r in kept.values())
-        self._say()
+        self.found = self.whole = self.partly = self.failed = 0
 
     def now(self) -> Progress:
         return Progress(self.whole + self.partly, self.total, self.found, self.failed, time.monotonic() - self.start)
 
+    def kept(self, shard: Shard, result: ShardResult) -> None:
+        """From an earlier run."""
+        self.found += len(shard)
+        self.whole += len(shard)
+        self.failed += len(result.failures)
+
     def batch(self, images: int) -> None:
         self.partly += images
-        self._say()
+        self.say()
 
     def shard(self, shard: Shard, result: ShardResult) -> None:
         self.whole += len(shard)
         self.partly = max(0, self.partly - len(shard))
         self.failed += len(result.failures)
-        self._say()
+        self.say()
 
-    def _say(self) -> None:
+    def say(self) -> None:
         if self.progress is not None:
             self.progress(self.now())
 
