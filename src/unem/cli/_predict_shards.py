@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from unem.cli._options import BackboneOptions, EngineOptions, MethodOptions, parse_settings
-from unem.cli._output import note, out, progress_bars, say
+from unem.cli._output import err, note, out, progress_bars, say
 from unem.cli._values import FORMATS
 from unem.errors import InputError
 from unem.progress import Progress
@@ -162,4 +162,4 @@ def print_result(done: ShardedLabelling, quiet: bool) -> None:
     if done.failures:
         note(f"{len(done.failures)} {'file' if len(done.failures) == 1 else 'files'} could not be read")
         for failure in done.failures[:10]:
-            say(f"  {failure.path!r} {failure.reason}")
+            say(f"  {failure.path!r} {failure.reason}", err)

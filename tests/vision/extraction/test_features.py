@@ -16,6 +16,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 pytest.importorskip("PIL", reason="Pillow is not installed: pip install 'unem[images]'")
@@ -27,7 +28,7 @@ from unem.cli import application
 from unem.errors import InputError
 from unem.vision.backbones import create
 from unem.vision.datasets import images_of
-from unem.vision.extraction import extract, text_features
+from unem.vision.extraction import extract, extract_to_files, text_features
 from unem.vision.extraction.pipeline import decoded
 from unem.vision.images import ImageError, ImageList, open_image
 
@@ -373,3 +374,16 @@ def test_killed_and_started_again(tmp_path, clip_folder):
     assert run("extract", photos, *options, tmp_path / "whole.safetensors").exit_code == 0
     assert output.read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
     assert not parts.exists()
+
+
+def test_features_that_stay_in_files(clip, tmp_path):
+    photos = write_class_folders(tmp_path / "photos", each=5, broken=2)
+    images = images_of(photos)
+    whole = extract(images, clip, shard_size=4)
+    made = extract_to_files(images, clip, tmp_path / "parts", shard_size=4)
+    assert made.failures == whole.failures
+    assert [path for _, paths in made.files for path in paths] == list(whole.read.paths)
+    stored = torch.cat([load_file(file)["features"] for file, _ in made.files])
+    assert torch.equal(stored, whole.features)
+    again = extract_to_files(images, clip, tmp_path / "parts", shard_size=4)
+    assert (again.progress.found, again.files) == (len(images), made.files)

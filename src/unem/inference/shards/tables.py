@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -49,9 +49,9 @@ def _is_ours(folder: Path) -> bool:
 def folder_aside(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a folder beside ``path``; put it in its place on success, remove it on any failure."""
     target = Path(path).resolve()
+    aside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
     try:
-        aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
-        os.chmod(aside, 0o777)  # workers on other machines may be other users
+        aside.mkdir()
     except OSError as error:
         raise InputError(f"output: cannot write {target} ({error.strerror or error})") from error
     try:
