@@ -21,7 +21,17 @@ from unem.methods._evidence_layers import Queries, weigh_beliefs
 from unem.methods._evidence_numbers import EvidenceNumbers
 from unem.methods._likelihood import Likelihood, cosines
 
-__all__ = ["MOST_TOGETHER", "Settled", "queries_of", "sample_rows", "seen_parts", "settle"]
+__all__ = [
+    "MOST_TOGETHER",
+    "Settled",
+    "hashes",
+    "queries_of",
+    "sample_rows",
+    "seen_parts",
+    "settle",
+    "settle_on",
+    "side_of",
+]
 
 MOST_TOGETHER = 2048
 """Queries in the layers; where there are more, these move the means."""
@@ -124,7 +134,7 @@ def queries_of(likelihood: Likelihood, query: Tensor, text: Tensor | None) -> tu
     see = likelihood.whitening
     seen = see.see(query)
     gram, cross = see.products(seen, seen), see.products(seen, likelihood.sums)
-    return seen, Queries(gram, cross, _side(likelihood, query, text))
+    return seen, Queries(gram, cross, side_of(likelihood, query, text))
 
 
 def seen_parts(
@@ -133,10 +143,10 @@ def seen_parts(
     """Whitened queries and what texts say of them, as many at a time as memory is meant to hold."""
     numbers = likelihood.whitening.width + 8 * len(CONCENTRATIONS) * task.num_classes
     for query in task.query.split(max(1, QUERY_BYTES // (numbers * task.query.element_size() * len(task))), 1):
-        yield likelihood.whitening.see(query), _side(likelihood, query, text)
+        yield likelihood.whitening.see(query), side_of(likelihood, query, text)
 
 
-def _side(likelihood: Likelihood, query: Tensor, text: Tensor | None) -> Tensor | None:
+def side_of(likelihood: Likelihood, query: Tensor, text: Tensor | None) -> Tensor | None:
     similarity, weight = cosines(query, text), likelihood.text_weight
     return None if similarity is None or weight is None else weight.view(-1, 1, 1) * similarity
 

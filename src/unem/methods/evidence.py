@@ -16,8 +16,9 @@ from unem.core.whitening import Whitened
 from unem.errors import InputError
 from unem.methods._common import Settings
 from unem.methods._evidence_layers import Beliefs, Earlier, Queries, weigh_beliefs
-from unem.methods._evidence_many import MOST_TOGETHER, queries_of, seen_parts, settle
+from unem.methods._evidence_many import MOST_TOGETHER, queries_of, seen_parts, settle, settle_on
 from unem.methods._evidence_numbers import CHOSEN, EvidenceNumbers, learned_numbers, numbers_from
+from unem.methods._evidence_shards import SettledEvidence
 from unem.methods._likelihood import FEWEST, SCALES, UNKNOWN_DOUBT, Likelihood, cosines, fit_likelihood
 from unem.methods._registry import register_method
 
@@ -136,6 +137,7 @@ class Evidence(_OnWhitened):
 
     numbers: Literal["learned", "chosen"] = "learned"
     uses_text: ClassVar[bool] = False
+    sample_size: ClassVar[int] = MOST_TOGETHER
     carries: ClassVar[bool] = True
     """Batches may come one after another."""
 
@@ -167,6 +169,13 @@ class Evidence(_OnWhitened):
             u = _answer(numbers, likelihood, beliefs)
             left = Memory(seen.sums(REMEMBERED * u), u.sum(1), beliefs.evidence)
         return predicted(task, u), left
+
+    def settle(self, task: Task, queries: int) -> SettledEvidence:
+        """What answers for any part of so many queries, of which the task has a sample."""
+        text, numbers = self._text(task), self._numbers(task)
+        with torch.no_grad():
+            settled = settle_on(numbers, fit_likelihood(task, text), task.query, text, queries)
+        return SettledEvidence(settled, text)
 
     def _text(self, task: Task) -> Tensor | None:
         return task.text if self.uses_text else None
