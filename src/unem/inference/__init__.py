@@ -16,6 +16,7 @@ from unem.inference.copies import folder_names
 from unem.inference.corrections import NONE_OF_THESE, Corrected, read_corrections
 from unem.inference.decision import Decision, check_decision, decided
 from unem.inference.export import Program, export_onnx, export_torch
+from unem.inference.family_export import FamilyProgram, export_family
 from unem.inference.held_out import HeldOut
 from unem.inference.label import Answer, label_features
 from unem.inference.photographs import label_images, query_images, read_classes, repeated, support_images
@@ -44,6 +45,7 @@ __all__ = [
     "Choice",
     "Corrected",
     "Decision",
+    "FamilyProgram",
     "FeatureCache",
     "HeldOut",
     "ImageFeatures",
@@ -58,6 +60,7 @@ __all__ = [
     "csv_text",
     "decided",
     "default_cache",
+    "export_family",
     "export_onnx",
     "export_torch",
     "folder_names",

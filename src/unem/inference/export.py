@@ -234,6 +234,7 @@ def _one_schedule(learned: Learned) -> Schedule:
     if not isinstance(schedule, Schedule):
         raise InputError(
             f"schedule: programs are made of one schedule, and this is a family ({method_for(schedule).name}), "
-            "which runs the loop for several numbers of classes"
+            "which runs the loop for several numbers of classes; unem.inference.export_family writes it for tasks of "
+            "one size"
         )
     return schedule
