@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo test lint bench docs release-check clean
 
 demo: $(VENV)/.ready  ## learn, compare and report on the embedded data
 	$(BIN)/unem demo --output unem-demo
@@ -23,6 +23,9 @@ bench: $(VENV)/.ready-dev  ## speed against the direct form, on this machine (AR
 docs: $(VENV)/.ready-dev  ## the pages as a site, into site/; strict: a dead link is an error
 	$(BIN)/python docs/reference.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+release-check:  ## wheel and sdist: build, twine check, install into a clean environment, try; publishes nothing
+	$(PYTHON) tests/release_check.py
 
 clean:
 	rm -rf $(VENV) unem-demo site

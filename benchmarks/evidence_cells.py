@@ -34,7 +34,8 @@ def paper(given: argparse.Namespace) -> Iterator[dict[str, object]]:
     for name, setting in SETTINGS.items():
         support, query = setting.pools(given.paths[0], "test")
         classes = setting.query_classes(given.paths[0], "test")
-        methods = [SINGLE, "evidence", *(["evidence-joint", "zero-shot-evidence"] if support.text_features is not None else [])]
+        with_texts = ["evidence-joint", "zero-shot-evidence"] if support.text_features is not None else []
+        methods = [SINGLE, "evidence", *with_texts]
         for present, method in product((5, "all"), methods):
             kind = unem.Protocol(shots=setting.shots, effective_classes=present, query_classes=classes)
             about = {"query": query, "tasks": given.tasks, "seed": 7, "device": given.device}
