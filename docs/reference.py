@@ -101,7 +101,7 @@ def _command(name: str, command: Any) -> Iterator[str]:
 
 
 def _place(argument: Any) -> str:
-    name = argument.name.upper() + ("..." if argument.nargs == -1 else "")
+    name = (argument.metavar or argument.name.upper()) + ("..." if argument.nargs == -1 else "")
     return name if argument.required else f"[{name}]"
 
 

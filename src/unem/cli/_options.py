@@ -69,7 +69,7 @@ __all__ = [
 
 # -- single options ----------------------------------------------------------------------------------------------------
 
-Seed = Annotated[int, typer.Option(help="Names the tasks; the same seed gives the same tasks.")]
+Seed = Annotated[int, typer.Option(help="Random seed; the same seed gives the same tasks.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -334,11 +334,11 @@ class ExecutionOptions(EngineOptions):
     """How cells are computed, and where their rows go."""
 
     results: Annotated[
-        Path, typer.Option("--results", "-o", help="Folder for the rows; what it has is not computed again.")
+        Path, typer.Option("--results", "-o", help="Folder for the rows; rows that it has are not computed again.")
     ] = Path("unem-results")
     device: Device = "cpu"
     tasks: Annotated[
-        int | None, typer.Option(help="Tasks per cell, instead of what is asked for.", show_default=False, min=1)
+        int | None, typer.Option(help="Tasks per cell, instead of the usual number.", show_default=False, min=1)
     ] = None
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be computed, and stop.")] = False
     quiet: Quiet = False

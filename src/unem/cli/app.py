@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 EXIT_CODES = (
-    "Exit codes: 0 success, 2 something given cannot be used (the message says what), 130 interrupted (Ctrl-C), "
+    "Exit codes: 0 success, 2 an argument or a file cannot be used (the message says which), 130 interrupted (Ctrl-C), "
     "143 asked to end (SIGTERM), 1 anything else."
 )
 ANYTHING_ELSE, CANNOT_BE_USED, INTERRUPTED, TERMINATED = 1, 2, 130, 143
@@ -47,8 +47,8 @@ LABEL, MEASURE, LEARN, RESEARCH, SERVE = "Label", "Measure", "Learn", "Research"
 
 application = typer.Typer(
     name="unem",
-    help="Transductive few-shot classification on frozen features: classify a batch of unlabelled samples jointly, "
-    "from a few labelled ones.",
+    help="Label images, or any embeddings, from a few examples of each class. All of them are classified jointly, on "
+    "frozen features; the numbers of the method may be learned on validation tasks.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
     pretty_exceptions_enable=False,

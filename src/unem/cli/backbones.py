@@ -20,7 +20,7 @@ COLUMNS = ("prefix", "example", "summary", "text", "available", "missing", "inst
 
 @command("backbones", panel=LABEL, epilog="Example:  unem backbones --json")
 def backbones_command(as_json: AsJson = False) -> None:
-    """Kinds of backbones, and which of them can be used here."""
+    """List the kinds of backbones, and which of them can be used here."""
     from unem.vision.backbones import list_backbones
 
     kinds = list_backbones()

@@ -22,7 +22,7 @@ def bench_command(
         Path | None, typer.Option("--csv", metavar="FILE", help="Also write the rows as CSV.", show_default=False)
     ] = None,
 ) -> None:
-    """How fast this machine classifies and learns, on synthetic tasks, and how far that is from its ceilings.
+    """Measure how fast this machine classifies and learns on synthetic tasks, and how far that is from its limits.
 
     The floor is the least time that the arithmetic and the memory traffic of a task could take here. Under a minute on
     two cores.

@@ -48,9 +48,7 @@ def calibrate_command(
     protocol: ProtocolOptions,
     run: TaskOptions,
 ) -> None:
-    """Find what makes a method's probabilities true, and thresholds for sets that hold the true class as often as
-    wished.
-    """
+    """Calibrate a method's probabilities, and find thresholds for sets that hold the true class often enough."""
     check_writable(output)
     support, query = pools.read()
     from unem.evaluation import calibrate

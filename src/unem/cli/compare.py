@@ -42,8 +42,7 @@ class TuningOptions(OptionGroup):
         int,
         typer.Option(
             metavar="TASKS",
-            help="First choose each method's settings on so many validation tasks, and learn schedules; "
-            "0 takes defaults.",
+            help="Validation tasks on which settings are chosen, and schedules learned, first; 0: use the defaults.",
         ),
     ] = 0
     tune_split: Annotated[str, typer.Option(help="Split that the validation queries come from.")] = "val"
@@ -97,7 +96,7 @@ def compare_command(
         typer.Option("--output", "-o", help="Table as .md, .tex, .csv or .json, by its ending.", show_default=False),
     ] = None,
 ) -> None:
-    """Several methods on the same tasks: accuracy, paired difference to the best, worst tasks, calibration, time,
+    """Compare methods on the same tasks: accuracy, paired difference to the best, worst tasks, calibration, time,
     memory.
     """
     if output:

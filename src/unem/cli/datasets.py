@@ -25,13 +25,13 @@ datasets_commands = sub_application(
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A dataset, as `unem datasets list` has it.")]
 NameOption = Annotated[
-    str | None, typer.Option(help="The dataset it is to be.  [default: as the folder says]", show_default=False)
+    str | None, typer.Option(help="Name of the dataset.  [default: as the folder says]", show_default=False)
 ]
 
 
 @command("list", epilog="Example:  unem datasets list --json", parent=datasets_commands)
 def list_command(as_json: AsJson = False) -> None:
-    """The paper's fourteen datasets, with classes, split sizes, and where they are on the Hub."""
+    """List the paper's fourteen datasets, with classes, split sizes, and where they are on the Hub."""
     from unem.vision.datasets import list_datasets
 
     if as_json:
@@ -49,7 +49,7 @@ def list_command(as_json: AsJson = False) -> None:
 
 @command("show", epilog="Example:  unem datasets show eurosat", parent=datasets_commands)
 def show_command(name: Name, as_json: AsJson = False) -> None:
-    """All that is known of a dataset: classes, prompt, splits, layout, licence, where to get it."""
+    """Show what is known of a dataset: classes, prompt, splits, layout, licence, where to get it."""
     from unem.vision.datasets import dataset
 
     entry = dataset(name)
@@ -92,7 +92,7 @@ def check_command(
     name: NameOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Does a folder hold all of a dataset? Class counts, split sizes, missing files; exit code 1 when it does not."""
+    """Check whether a folder holds a whole dataset: classes, split sizes, missing files; exit code 1 if not."""
     from unem.vision.datasets import check as check_folder
 
     _show_report(check_folder(directory, name), as_json)
@@ -107,7 +107,8 @@ def get_command(
 ) -> None:
     """Download a dataset from the Hugging Face Hub, write its images out, and check them.
 
-    Stopped and started again it goes on. Where the Hub has no copy, or cannot be reached, it says what to do by hand.
+    A download that was interrupted continues. Where the Hub has no copy, or cannot be reached, the steps to take by
+    hand are printed.
     """
     from unem.vision.datasets import get as get_dataset
 

@@ -23,7 +23,7 @@ def demo_command(
     tasks: Annotated[int, typer.Option(help="Test tasks.")] = 500,
     quiet: Quiet = False,
 ) -> None:
-    """The main job on embedded data: learn both schedules, compare with the iterative methods, write a report.
+    """Try the library on embedded data: learn both schedules, compare them with the iterative methods, write a report.
 
     Handwritten digits that come with scikit-learn; nothing is downloaded. Under a minute on two cores.
     """

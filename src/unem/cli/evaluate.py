@@ -47,7 +47,7 @@ def eval_command(
     method: MethodOptions,
     calibration: Annotated[
         Path | None,
-        typer.Option(help="A file of `unem calibrate`: also say how it does here.", show_default=False),
+        typer.Option(help="A file of `unem calibrate`; its effect on these tasks is reported.", show_default=False),
     ] = None,
     coverage: Annotated[
         float, typer.Option(help="Share of the queries that the sets of the calibration should cover.")
@@ -63,7 +63,7 @@ def eval_command(
     ] = None,
     per_task: Annotated[bool, typer.Option("--per-task", help="Put the accuracy of each task into the row.")] = False,
 ) -> None:
-    """Accuracy of a method over many tasks, with its 95 % interval, calibration error, time and memory."""
+    """Measure a method's accuracy over many tasks, with its 95 % interval, calibration error, time and memory."""
     if json_file and json_file != "-":
         check_writable(json_file)
     support, query = pools.read()

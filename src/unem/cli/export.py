@@ -35,8 +35,8 @@ def export_command(
 ) -> None:
     """Write a learned schedule as a program that runs without this library, or as a folder that others can load.
 
-    A program takes support, support_classes (0 and 1, [sample, class]) and query, of any size, and gives the
-    probabilities of the queries. The Dirichlet law takes a minute to record.
+    The program takes support, support_classes (one-hot, [sample, class]) and query, of any size, and returns the class
+    probabilities of the queries. Recording the Dirichlet law takes a minute.
     """
     check_choice("format", format, tuple(SUFFIXES))
     from unem.inference import export_onnx, export_torch, save_pretrained

@@ -97,10 +97,10 @@ def extract_command(
         int | None,
         typer.Option(help="Images in one call of the model.  [default: by memory]", show_default=False, min=1),
     ] = None,
-    shard_size: Annotated[int, typer.Option(help="Images that are kept together.", min=1)] = SHARD,
+    shard_size: Annotated[int, typer.Option(help="Images per shard.", min=1)] = SHARD,
     quiet: Quiet = False,
 ) -> None:
-    """Features of labelled images, as a file for all other commands.
+    """Compute features of labelled images, as a file for all other commands.
 
     Files that cannot be read are listed and left out. Stop it at any moment, in any way: the same command does the
     rest, and the file comes out the same to the byte.

@@ -19,7 +19,7 @@ features_commands = sub_application("features", help="Look at feature files.", p
 @command("info", epilog="Example:  unem features info features.npz --json", parent=features_commands)
 @file_options()
 def info_command(file: FileOptions, as_json: AsJson = False) -> None:
-    """What a feature file holds: images, classes, splits, text features."""
+    """Show what a feature file holds: images, classes, splits, text features."""
     info = file.load().info()
     if as_json:
         emit_json(info, "-")

@@ -21,11 +21,11 @@ __all__: list[str] = []
     "With CLIP to choose as well:  unem app --backbone auto --backbone openai/clip-vit-base-patch32",
 )
 def app_command(
-    port: Annotated[int, typer.Option(help="Where it listens; 0: any that is free.", min=0, max=65535)] = 7860,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0: any free port.", min=0, max=65535)] = 7860,
     host: Annotated[
         str,
         typer.Option(
-            help="Where it listens: this computer alone, or, with 0.0.0.0 and --allow-host, whoever can reach it."
+            help="Address to listen on: this computer only, or, with 0.0.0.0 and --allow-host, all who can reach it."
         ),
     ] = "127.0.0.1",
     allow_host: Annotated[
@@ -40,15 +40,15 @@ def app_command(
         typer.Option(help="A backbone to offer; repeatable.  [default: auto]", show_default=False),
     ] = None,
     max_upload_mb: Annotated[
-        int, typer.Option(help="Megabytes that may be sent, for examples and batch each.", min=1)
+        int, typer.Option(help="Largest upload in megabytes, of the examples and of the images to label.", min=1)
     ] = 200,
     max_images: Annotated[
-        int, typer.Option(help="Images that may be sent, for examples and batch each.", min=2)
+        int, typer.Option(help="Most images in an upload, of the examples and of the images to label.", min=2)
     ] = 2000,
-    max_megapixels: Annotated[float, typer.Option(help="Pixels of one image, in millions.", min=0.001)] = 50,
+    max_megapixels: Annotated[float, typer.Option(help="Most pixels of one image, in millions.", min=0.001)] = 50,
     device: Device = "cpu",
 ) -> None:
-    """A web page: drop images, see them labelled, correct some, label again.
+    """Serve a web page: drop images, see them labelled, correct some, label again.
 
     Images are kept in memory while the page is open, and nowhere else.
     """

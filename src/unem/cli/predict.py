@@ -62,8 +62,7 @@ class ImageOptions(OptionGroup):
     classes: Annotated[
         Path | None,
         typer.Option(
-            help="Text file with one class a line (then a tab and other words for it, if need be), for CLIP "
-            "and its kin.",
+            help="Text file with one class per line, optionally a tab and other words for it; for CLIP and the like.",
             show_default=False,
         ),
     ] = None
@@ -183,11 +182,11 @@ class AnswerOptions(OptionGroup):
         typer.Option(help="Text with {} for the class name; several are averaged.", show_default=False),
     ] = None
     no_text: Annotated[
-        bool, typer.Option("--no-text", help="Labelled images alone, where the backbone knows texts too.")
+        bool, typer.Option("--no-text", help="Use the labelled images only, even if the backbone also encodes texts.")
     ] = False
     effective_classes: Annotated[
         int | None,
-        typer.Option(help="Classes present among the queries, where you know.", show_default=False, min=1),
+        typer.Option(help="Number of classes present among the images, if you know it.", show_default=False, min=1),
     ] = None
     decision: Annotated[
         str,
@@ -200,7 +199,7 @@ class AnswerOptions(OptionGroup):
         float, typer.Option(help="With --none-of-these: share of images of a class that may be marked.")
     ] = 0.05
     calibration: Annotated[
-        Path | None, typer.Option(help="Of `unem calibrate`, for this method.", show_default=False)
+        Path | None, typer.Option(help="A file of `unem calibrate` for this method.", show_default=False)
     ] = None
 
     def check(self) -> None:
@@ -233,7 +232,7 @@ class CacheOptions(OptionGroup):
     cache: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for features, so that an image is looked at once.  [default: ~/.cache/unem/features]",
+            help="Folder that keeps features, so that each image is processed once.  [default: ~/.cache/unem/features]",
             show_default=False,
         ),
     ] = None
@@ -263,7 +262,7 @@ class CacheOptions(OptionGroup):
     method="auto",
     schedule="auto",
     helps={
-        "method": "auto, or one of `unem methods`; auto looks at what there is, and says why.",
+        "method": "auto, or a method of `unem methods`; auto chooses by what is given, and says why.",
         "schedule": "auto, a preset or a file.",
     },
 )
@@ -285,14 +284,13 @@ def predict_command(
     engine: EngineOptions,
     quiet: Quiet = False,
 ) -> None:
-    """Label your own images, all of them together, from a few labelled ones, from the names of the classes, or from
-    both.
+    """Label your own images jointly, from a few labelled ones, from the names of the classes, or from both.
 
-    It need not be told how many of the classes are present. Files that cannot be read are listed and left out. Features
-    are kept: a second run computes those of new and changed files only.
+    You do not have to say how many of the classes are present. Files that cannot be read are listed and left out.
+    Features are kept: a second run computes those of new and changed files only.
 
-    Where --support is a file of labelled features and --query a folder of files of features, or with --engine ray, the
-    queries never meet in one memory, and the output is a folder of tables.
+    Where --support is a file of labelled features and --query a folder of such files, or with --engine ray, the queries
+    are never in one memory, and the output is a folder of tables.
     """
     features = is_features(images.support)
     if engine.uses_ray() or features:
@@ -418,7 +416,7 @@ def _print_summary(labelling: Labelling, outputs: OutputOptions) -> None:
     how = f"nearest mean ({INDEPENDENT})" if labelling.support is not None else "nearest text"
     say(f"{answer.method}: {answer.reason}", screen)
     differ = "label differs" if changed == 1 else "labels differ"
-    say(f"{changed} {differ} from the {how}'s, which looks at each image alone", screen)
+    say(f"{changed} {differ} from the {how}, which classifies each image by itself", screen)
     if outputs.output != "-":
         say(f"table: {outputs.output}", screen)
     for what, where in (("contact sheet", outputs.contact_sheet), ("copies", outputs.copy_to)):

@@ -35,10 +35,12 @@ class ConfigOptions(OptionGroup):
     size: Annotated[int, typer.Option(help="Side of the images that the network sees, in pixels.")] = 84
     epochs: Annotated[int, typer.Option(help="Passes over the base images.")] = 90
     batch_size: Annotated[int, typer.Option(help="Images per step.")] = 128
-    learning_rate: Annotated[float, typer.Option(help="At first; divided by 10 at 1/2 and 11/15 of the epochs.")] = 0.1
-    warm_up: Annotated[int, typer.Option(help="Epochs in which the rate rises to its full height.")] = 0
+    learning_rate: Annotated[
+        float, typer.Option(help="Initial rate; divided by 10 at 1/2 and 11/15 of the epochs.")
+    ] = 0.1
+    warm_up: Annotated[int, typer.Option(help="Epochs in which the learning rate rises to its full value.")] = 0
     label_smoothing: Annotated[float, typer.Option(help="Share of the target spread over all classes.")] = 0.1
-    weight_decay: Annotated[float, typer.Option(help="Of stochastic gradient descent.")] = 1e-4
+    weight_decay: Annotated[float, typer.Option(help="Weight decay of stochastic gradient descent.")] = 1e-4
     repeats: Annotated[int, typer.Option(help="How often an image is seen in an epoch; for small sets.")] = 1
     balanced: Annotated[bool, typer.Option("--balanced", help="Draw each class equally often.")] = False
     augmentation: Annotated[bool, typer.Option(help="Random crops, mirror images and colours.")] = True
@@ -117,13 +119,14 @@ def pretrain_command(
     ),
     settings: ConfigOptions,
     splits: SplitOptions,
-    compiled: Annotated[bool, typer.Option("--compile", help="Let torch.compile make faster kernels.")] = False,
-    resume: Annotated[bool, typer.Option(help="Go on from OUTPUT.checkpoint.safetensors if it is there.")] = True,
+    compiled: Annotated[bool, typer.Option("--compile", help="Use torch.compile for faster kernels.")] = False,
+    resume: Annotated[bool, typer.Option(help="Continue from OUTPUT.checkpoint.safetensors if it exists.")] = True,
     run: RunOptions,
 ) -> None:
     """Pre-train ResNet-18 or WRN28-10 on base classes, as the paper does.
 
-    Stop it at any moment: the same command goes on after the last whole epoch, and ends with the same network.
+    It may be stopped at any time: the same command continues after the last complete epoch, and gives the same
+    network.
     """
     if output.suffix != ".safetensors":
         raise InputError(f"--output: expected a name that ends in .safetensors, got {str(output)!r}")

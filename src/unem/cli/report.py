@@ -30,7 +30,7 @@ def report_command(
     title: Annotated[str, typer.Option(help="Heading of the page.")] = "Results",
     quiet: Quiet = False,
 ) -> None:
-    """One HTML file that shows a folder of results: summary, tables with intervals, plots, environment.
+    """Write one HTML file that shows a folder of results: summary, tables with intervals, plots, environment.
 
     It needs nothing else, prints well, and reads well on a phone.
     """

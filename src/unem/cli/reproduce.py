@@ -52,10 +52,10 @@ def reproduce_command(
     ] = None,
     execution: ExecutionOptions,
 ) -> None:
-    """The paper, table by table: ours beside its numbers, and whether its claims are seen.
+    """Compute the paper's tables and figures: our numbers beside its numbers, and whether its claims hold.
 
-    Files that are not the paper's may stand in; they are shown under their own names. What is missing is listed, with
-    how to get it.
+    Other feature files may stand in for the paper's; they are shown under their own names. Missing files are listed,
+    with how to get them.
     """
     from unem.experiments import FeatureFolder, Plan, ResultsStore
     from unem.experiments.paper import list_recipes, plan_recipe, recipe

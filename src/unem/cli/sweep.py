@@ -25,7 +25,9 @@ __all__: list[str] = []
 @execution_options()
 def sweep_command(
     *,
-    spec: Annotated[Path, typer.Argument(metavar="SPEC.toml", help="Blocks of cells; a list is swept.")],
+    spec: Annotated[
+        Path, typer.Argument(metavar="SPEC.toml", help="TOML file; all combinations of its lists are computed.")
+    ],
     features: Annotated[
         Path | None,
         typer.Option(help="Folder of feature files.  [default: features_dir of the spec]", show_default=False),
@@ -34,7 +36,7 @@ def sweep_command(
 ) -> None:
     """Compute all combinations of a file: datasets × methods × variants × shots × protocols × seeds.
 
-    Stop it at any moment, in any way: rows that are done stay, and the same command computes the rest.
+    It may be stopped at any time and in any way: finished rows stay, and the same command computes the rest.
     """
     check_exists(spec, "spec")
     from unem.experiments import FeatureFolder, ResultsStore, expand, read_spec

@@ -69,9 +69,7 @@ class ScheduleOptions(OptionGroup):
     init_scale: Annotated[float | None, typer.Option(help="Start value of T_z.", show_default=False)] = None
     seeds: Annotated[
         int,
-        typer.Option(
-            min=1, help="Learn with so many seeds, from --seed on; OUTPUT is the typical one, with their spread."
-        ),
+        typer.Option(min=1, help="Number of seeds, from --seed on; OUTPUT is the typical schedule, with their spread."),
     ] = 1
 
     def config(self, law: Law, layers: int, queries: int) -> TrainingConfig:
@@ -125,15 +123,15 @@ def train_command(
         typer.Option("--fixed", help="unem-plus, unem-joint: learn for --effective-classes and --queries alone."),
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from OUTPUT.checkpoint.safetensors if it is there.")
+        bool, typer.Option("--resume", help="Continue from OUTPUT.checkpoint.safetensors if it exists.")
     ] = False,
     run: RunOptions,
 ) -> None:
     """Learn the class balance λ and temperature T of each layer, and the feature scale T_z, on validation tasks.
 
-    Ctrl-C keeps the best epoch so far; --resume goes on later. unem-plus and unem-joint are learned for any number of
-    effective classes and of queries, in a minute or two, or with --fixed for those alone that are given, in half a
-    minute; a half-learned one is not used.
+    Ctrl-C keeps the best epoch so far, and --resume continues later. unem-plus and unem-joint are learned for any
+    number of effective classes and queries, in a minute or two; with --fixed only for the numbers that are given, in
+    half a minute. When they are interrupted, only a checkpoint is kept.
     """
     check_writable(output)
     check_choice("recipe", training.recipe, RECIPES)

@@ -38,7 +38,7 @@ __all__: list[str] = []
 @protocol_options()
 @task_options(tasks=100, helps={"tasks": "Validation tasks for each point of the grid."})
 def tune_command(
-    method: Annotated[str, typer.Argument(help="A method of `unem methods`, none that is learned.")],
+    method: Annotated[str, typer.Argument(help="A method of `unem methods` that is not learned.")],
     pools: PoolOptions,
     protocol: ProtocolOptions,
     run: TaskOptions,
