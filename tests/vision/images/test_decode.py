@@ -268,3 +268,11 @@ def test_a_photograph_of_108_million_pixels_is_read():
 def test_more_pixels_than_the_limit_are_refused_by_the_header():
     with pytest.raises(ImageError, match=r"has 20 × 30 pixels, more than the 0\.0001 million that are read"):
         open_image(saved(Image.new("L", (20, 30)), "PNG"), max_pixels=100)
+
+
+def test_images_of_more_than_8_bits_have_a_lower_limit():
+    """In double precision as many pixels would take eight times the memory."""
+    deep = saved(Image.new("I;16", (20, 30)), "TIFF")
+    assert open_image(deep, max_pixels=8 * 600).size == (20, 30)
+    with pytest.raises(ImageError, match="more than"):
+        open_image(deep, max_pixels=8 * 600 - 1)

@@ -21,6 +21,7 @@ __all__ = ["MAX_PIXELS", "ImageError", "open_image", "read_file"]
 MAX_PIXELS = 178_000_000
 """Pixels of an image, the limit everywhere: beyond, Pillow itself refuses. Telephones make photographs of 108 million;
 as RGB the largest takes 534 MB, and a JPEG is decoded smaller."""
+DEEP = 8
 LARGE = 1 << 24  # pixels; images beyond are decoded one at a time, else their number would decide the memory
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "DIB", "TIFF", "GIF", "PPM", "JPEG2000", "AVIF")
 # Transposition for each EXIF orientation: a photograph is shown as it was taken, not as the sensor lay.
@@ -107,6 +108,8 @@ def _decoded(stream: IO[bytes], at_least: int | None, max_pixels: int) -> Any:
     width, height = image.size
     if width < 1 or height < 1:
         raise ImageError(f"has no pixels ({width} × {height})")
+    if image.mode[0] in "IF":
+        max_pixels //= DEEP  # their values are worked on in double precision
     if width * height > max_pixels:
         raise ImageError(
             f"has {width} × {height} pixels, more than the {max_pixels / 1e6:g} million that are read (a decompression "
