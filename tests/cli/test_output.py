@@ -58,3 +58,8 @@ def test_schedules():
     }
     table = output.schedule_table(unem.Schedule(class_balance=(1.0, 2.0), provenance={"spread": spread}), 10)
     assert list(table.columns[2].cells) == ["10 ± 1", "20 ± 2"]
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 queries"), (1, "1 query"), (2000, "2,000 queries")])
+def test_nouns_follow_their_number(number, text):
+    assert output.counted(number, "query", "queries") == text

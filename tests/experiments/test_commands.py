@@ -101,7 +101,7 @@ def test_results_ls_show_export(folder, tmp_path):
     assert "17 cells" in printed("sweep", spec, "-o", results, "--dry-run")
     assert not results.exists()
     assert run("sweep", spec, "-o", results, "-q", "--tasks", 2).returncode == 0
-    assert "1 rows" in printed("results", "ls", results, "--where", "method=unem-*")
+    assert "1 row\n" in printed("results", "ls", results, "--where", "method=unem-*")
     name = next(r["name"] for r in ResultsStore(results) if r["key"]["kind"] == "cell")
     shown = json.loads(printed("results", "show", results, name[:10]))
     assert shown["name"] == name

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from unem.evaluation import Evaluation
 
 __all__ = [
+    "counted",
     "emit_json",
     "err",
     "named_progress_bar",
@@ -104,13 +105,23 @@ def results_table(results: list[Evaluation], title: str) -> Table:
     return table
 
 
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """A number with its noun.
+
+    Example:
+        >>> counted(1, "class", "classes"), counted(1200, "image")
+        ('1 class', '1,200 images')
+    """
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def title_of(result: Evaluation) -> str:
     s = result.protocol
     effective = s["effective_classes"]
     effective = f"{effective[0]}-{effective[1]}" if isinstance(effective, tuple) else effective
     return (
-        f"{s['query_features']}: {s['shots']} shots, {effective} of {s['classes']} classes, "
-        f"{s['queries']} queries, {s['tasks']} tasks"
+        f"{s['query_features']}: {counted(s['shots'], 'shot')}, {effective} of {s['classes']} classes, "
+        f"{counted(s['queries'], 'query', 'queries')}, {counted(s['tasks'], 'task')}"
     )
 
 

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from unem.cli._options import BackboneOptions, EngineOptions, MethodOptions, parse_settings
-from unem.cli._output import err, note, out, progress_bars, say
+from unem.cli._output import counted, err, note, out, progress_bars, say
 from unem.cli._values import FORMATS
 from unem.errors import InputError
 from unem.progress import Progress
@@ -155,8 +155,7 @@ def print_result(done: ShardedLabelling, quiet: bool) -> None:
                 table.add_row(escape(name), str(count), str(done.doubtful[name] or ""))
         out.print(table)
         say(f"{done.method}: {done.reason}")
-        parts = "1 part" if len(done.parts) == 1 else f"{len(done.parts)} parts"
-        say(f"table: {done.folder} ({parts}, {done.rows} rows)")
+        say(f"table: {done.folder} ({counted(len(done.parts), 'part')}, {counted(done.rows, 'row')})")
     for text in done.notes:
         note(text)
     if done.failures:

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from unem.cli._options import AsJson, Quiet
-from unem.cli._output import emit_json, note, out, progress_bar, say
+from unem.cli._output import counted, emit_json, note, out, progress_bar, say
 from unem.cli.app import RESEARCH, command, sub_application
 
 if TYPE_CHECKING:
@@ -130,7 +130,8 @@ def _print_report(report: CheckReport) -> None:
     colour = "green" if report.ok else "red"
     splits = ", ".join(f"{s} {n:,}" for s, n in report.splits.items()) or "no splits"
     if report.layout:
-        say(f"{report.layout}: {report.images:,} images of {report.classes} classes; {splits}")
+        classes = counted(report.classes, "class", "classes")
+        say(f"{report.layout}: {counted(report.images, 'image')} of {classes}; {splits}")
     out.print(f"{report.dataset or 'not in the catalogue'}: [{colour}]{report.verdict}[/]", highlight=False)
     for kind, lines in (("problem", report.problems), ("note", report.notes), ("to do", report.advice)):
         for line in lines:
@@ -156,4 +157,5 @@ def export_command(
     if as_json:
         emit_json({"directory": str(directory), "images": len(images), "classes": images.num_classes}, "-")
     elif not quiet:
-        say(f"{len(images)} images of {images.num_classes} classes in {directory}")
+        classes = counted(images.num_classes, "class", "classes")
+        say(f"{counted(len(images), 'image')} of {classes} in {directory}")

@@ -19,7 +19,7 @@ from unem.cli._options import (
     backbone_options,
     engine_options,
 )
-from unem.cli._output import err, note, progress_bars, say
+from unem.cli._output import counted, err, note, progress_bars, say
 from unem.cli._values import SHARD
 from unem.cli.app import LABEL, command
 from unem.errors import InputError
@@ -179,10 +179,11 @@ def _print_result(made: Extraction, outputs: OutputOptions) -> None:
     now = made.progress
     found = f", {now.found} of them from an earlier run" if now.found else ""
     speed = f" in {now.seconds:.1f} s ({now.rate:.0f} images/s)" if now.done > now.found else ""
-    numbers = f"{len(made)} images of {made.images.num_classes} classes, {made.features.shape[1]} features"
+    classes = counted(made.images.num_classes, "class", "classes")
+    numbers = f"{counted(len(made), 'image')} of {classes}, {made.features.shape[1]} features"
     say(f"{outputs.output}: {numbers}{found}{speed}")
     if made.failures:
         where = f"; all of them in {outputs.errors}" if outputs.errors else "; --errors FILE.csv lists them"
-        note(f"{len(made.failures)} files could not be read{where}")
+        note(f"{counted(len(made.failures), 'file')} could not be read{where}")
         for failure in made.failures[:NAMED]:
             say(f"  {failure.path} {failure.reason}", err)

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from unem._io import to_json, write_aside
 from unem.cli._options import ResultsFolder
-from unem.cli._output import emit_json, note, out, say
+from unem.cli._output import counted, emit_json, note, out, say
 from unem.cli.app import RESEARCH, command, sub_application
 from unem.errors import InputError
 
@@ -41,7 +41,7 @@ def ls_command(results: ResultsFolder, where: Where = None) -> None:
     store = ResultsStore(results, create=False)
     rows = _selected(store, where or [])
     out.print(_table(rows))
-    say(f"{len(rows)} rows")
+    say(counted(len(rows), "row"))
     for name in store.damaged():
         note(f"{name}.json", "damaged")
 
