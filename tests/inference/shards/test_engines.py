@@ -81,7 +81,7 @@ def test_the_command_on_features(cluster, few, query, tmp_path):
     command = ["predict", "--support", tmp_path / "few.safetensors", "--query", query]
     here = invoke(*command, "-o", tmp_path / "here.csv")
     assert here.exit_code == 0, here.output
-    assert "12 parts, 3600 rows" in here.output
+    assert "12 parts, 3,600 rows" in here.output
     there = invoke(*command, "-o", tmp_path / "there.csv", "--engine", "ray", "--quiet")
     assert there.exit_code == 0, there.output
     assert tables(tmp_path / "there.csv") == tables(tmp_path / "here.csv")
