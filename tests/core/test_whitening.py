@@ -82,6 +82,13 @@ def test_copies_and_zeros_stay_finite():
         assert torch.isfinite(between(rows, member, points)).all()
 
 
+def test_one_feature_has_two_directions():
+    """Residuals that are there before rows are brought to unit length again, and not after."""
+    support = torch.tensor([[[-1.0], [2.0], [-3.0], [0.0]]], dtype=torch.float64)
+    member = torch.eye(2, dtype=torch.float64)[torch.tensor([[0, 1, 0, 1]])]
+    assert torch.isfinite(between(support, member, support)).all()
+
+
 def between(support, member, points):
     whitening, sums, _ = fit_whitening(support, member)
     return whitening.products(whitening.see(points), sums)

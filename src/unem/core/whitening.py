@@ -161,7 +161,7 @@ def fit_whitening(
     dual = r.shape[-2] < r.shape[-1]
     gram = r @ r.mT if dual else r.mT @ r
     level = gram.diagonal(dim1=-2, dim2=-1).sum(-1).view(-1, 1, 1) / r.shape[-1]
-    ridge = torch.where(known, shrink / (1 - shrink) * level, torch.ones_like(level))
+    ridge = torch.where(level > TINY, shrink / (1 - shrink) * level, torch.ones_like(level))
     eye = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
     root = torch.linalg.cholesky(gram + ridge * eye)
     placed = centre, gain, second
