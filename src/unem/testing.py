@@ -89,7 +89,7 @@ def random_task(
 def _run(check: Callable[..., None], *subject: Any) -> None:
     try:
         check(*subject)
-    except AssertionError as error:
+    except (AssertionError, InputError) as error:  # the loop refuses what is not a number by itself
         rule = (check.__doc__ or check.__name__).strip()
         raise AssertionError(f"{_name(subject[0])}: {rule} {error}") from error
 

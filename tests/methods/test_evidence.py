@@ -169,3 +169,10 @@ def test_padded_queries_change_nothing():
     there = (torch.arange(24) < 20).float().view(1, -1, 1).expand(2, -1, -1)
     found = weigh_beliefs(numbers, likelihood, dataclasses.replace(padded, there=there)).average()
     torch.testing.assert_close(found[:, :20], whole, rtol=0, atol=1e-5)
+
+
+def test_numbers_that_are_first_read_without_a_gradient_may_have_one_later():
+    learned_numbers.cache_clear()
+    with torch.inference_mode():
+        learned_numbers()
+    assert not any(value.is_inference() for value in learned_numbers())

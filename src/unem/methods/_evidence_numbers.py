@@ -68,9 +68,9 @@ class EvidenceNumbers(NamedTuple):
 
 
 def numbers_from(values: dict[str, Any]) -> EvidenceNumbers:
-    return EvidenceNumbers(
-        **{name: torch.tensor(values[name], dtype=torch.float64) for name in EvidenceNumbers._fields}
-    )
+    with torch.inference_mode(False):  # they are kept, and may have to do with a gradient later
+        tensors = {name: torch.tensor(values[name], dtype=torch.float64) for name in EvidenceNumbers._fields}
+    return EvidenceNumbers(**tensors)
 
 
 @cache
