@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import unem
 import unem.cli
 import unem.methods._registry as registry
+from helpers.browsing import launched, opened
 from helpers.pages import PAGES, ROOT, blocks, command_line, parsed, words_of
 from unem.experiments import read_spec
 
@@ -136,20 +137,35 @@ def test_the_sweep_of_the_page_is_one(tmp_path):
     assert read_spec(tmp_path / "sweep.toml")
 
 
-def test_pages_build_without_a_warning(tmp_path):
-    """Links, anchors and images resolve, and no page is left out of the navigation."""
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> tuple[Path, str]:
+    """The pages as a site, and what mkdocs says."""
     pytest.importorskip("material")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "WARNING" not in done.stderr
-    assert (tmp_path / "results" / "paper.html").is_file()
-    page = (tmp_path / "api" / "core.html").read_text(encoding="utf-8")
+    return folder, done.stderr
+
+
+def test_pages_build_without_a_warning(built):
+    """Links, anchors and images resolve, and no page is left out of the navigation."""
+    site, said = built
+    assert "WARNING" not in said
+    assert (site / "results" / "paper.html").is_file()
+    page = (site / "api" / "core.html").read_text(encoding="utf-8")
     assert 'id="unem.core.em.gem"' in page
     assert ":class:" not in page
     fetched = re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(?:https?:)?//[^"]+', page)
     assert not fetched, "pages need nothing from elsewhere"
+
+
+def test_search_works_from_disk(built):
+    with launched() as browser, opened(browser, (built[0] / "gallery" / "index.html").as_uri()) as page:
+        page.locator("label[for=__search]:visible, input.md-search__input:visible").first.click()
+        page.locator("input.md-search__input").press_sequentially("whitened")
+        page.get_by_text(re.compile(r"\d+ matching documents")).wait_for()
 
 
 def test_everything_public_is_in_the_reference():
@@ -163,6 +179,13 @@ def script(name, monkeypatch):
     """A module of the docs folder."""
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     return importlib.import_module(name)
+
+
+def test_pictures_can_be_drawn(monkeypatch):
+    """The quick ones of them: the script follows the library."""
+    pictures = script("pictures", monkeypatch)
+    for name in ("loss", "leave_one_out", "directions"):
+        assert getattr(pictures, name)().axes
 
 
 def test_the_figure_is_what_its_script_draws(monkeypatch):
@@ -195,3 +218,19 @@ def test_promises_name_tests_that_are_there():
     for name in named:
         file, _, function = name.partition("::")
         assert f"def {function}" in (ROOT / file).read_text(encoding="utf-8"), name
+
+
+def test_every_table_of_figures_has_a_source():
+    """Each page with a table of numbers is on docs/sources.md, whose files and scripts are there."""
+    sources = (ROOT / "docs" / "sources.md").read_text(encoding="utf-8")
+    listed = {*re.findall(r"\]\(([\w/-]+\.md)", sources), "sources.md"}
+    figures = re.compile(r"(?m)^\|.*\|[^|\n]*\d\.\d[^|\n]*\|")
+    for name, path in PAGES.items():
+        page = name.removeprefix("docs/")
+        if figures.search(path.read_text(encoding="utf-8")) and page not in ("README.md", "cli.md", "methods.md"):
+            assert page in listed or page.startswith("gallery/"), f"{name}: where do its figures come from?"
+    assert "README" in sources
+    for file in re.findall(r"`((?:benchmarks|docs|examples|tests)/[\w./+-]+)", sources):
+        assert (ROOT / file).exists(), file
+    for script in re.findall(r"`python ([\w/]+\.py)", sources):
+        assert (ROOT / script).is_file(), script

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import unem
+import unem.vision
 
 SOURCE = Path(unem.__file__).parent
 
@@ -46,7 +47,7 @@ def test_no_file_can_run_code_when_loaded():
 
 
 SCREEN = 50  # lines of a function without its docstring
-ALONE = ("_checks", "_extras", "_io", "_version")  # modules beside the folders, for all of them
+ALONE = ("_checks", "_extras", "_io", "_names", "_version", "_words")  # modules beside the folders, for all of them
 
 
 def modules():
@@ -99,18 +100,29 @@ def test_everything_public_exists_and_is_documented():
         assert getattr(unem, name).__doc__, name
 
 
-def test_public_names_are_imported_from_where_type_checkers_see_them():
-    """`import unem` imports nothing heavy; each name comes from its folder when it is first used."""
-    tree = ast.parse((SOURCE / "__init__.py").read_text())
+@pytest.mark.parametrize("package", [unem, unem.vision], ids=lambda package: package.__name__)
+def test_public_names_are_imported_from_where_type_checkers_see_them(package):
+    """Each name comes from its folder when it is first used."""
+    tree = ast.parse(Path(package.__file__).read_text())
     block = next(node for node in tree.body if isinstance(node, ast.If))
     seen = {alias.name: node.module for node in block.body for alias in node.names}
-    assert {*seen, "__version__"} == set(unem.__all__)
+    assert set(seen) == {*package.__all__} - {"__version__"}
     for name, module in seen.items():
-        assert getattr(unem, name) is getattr(sys.modules[module], name), name
-    assert set(unem.__all__) <= set(dir(unem))
-    program = (
-        "import sys, unem\nunem.InputError, unem.__version__\nassert 'torch' not in sys.modules\nunem.data.Protocol"
-    )
+        assert getattr(package, name) is getattr(sys.modules[module], name), name
+    assert set(package.__all__) <= set(dir(package))
+    with pytest.raises(AttributeError, match=f"module '{package.__name__}' has no attribute 'no_such_name'"):
+        _ = package.no_such_name
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import unem\nunem.InputError, unem.__version__",
+        "import unem, unem.vision\nunem.vision.decoding.ImageError",
+        "import unem.vision.decoding.worker",
+    ],
+)
+def test_torch_is_imported_when_it_is_needed(program):
+    """The command line answers, and processes that decode start, before torch is there."""
+    program += "\nimport sys\nassert 'torch' not in sys.modules\nunem.data.Protocol"
     subprocess.run([sys.executable, "-c", program], check=True)
-    with pytest.raises(AttributeError, match="module 'unem' has no attribute 'no_such_name'"):
-        _ = unem.no_such_name

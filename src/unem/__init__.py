@@ -12,9 +12,9 @@ Example:
     True
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from unem._names import names_on_demand
 from unem._version import __version__
 
 if TYPE_CHECKING:
@@ -67,20 +67,6 @@ _NAMES = {
     "methods": ("create_method", "list_methods", "register_method"),
     "presets": ("list_presets", "load_schedule"),
 }
-_FOLDERS = {name: folder for folder, names in _NAMES.items() for name in names}
 
-
-def __getattr__(name: str) -> Any:
-    """A name or a folder is imported when it is first used: the command line answers before torch is there."""
-    if name in _FOLDERS:
-        value = getattr(importlib.import_module(f"unem.{_FOLDERS[name]}"), name)
-    elif name in _NAMES:
-        value = importlib.import_module(f"unem.{name}")
-    else:
-        raise AttributeError(f"module 'unem' has no attribute {name!r}")
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+# The command line answers before torch is there.
+__getattr__, __dir__ = names_on_demand(__name__, _NAMES)

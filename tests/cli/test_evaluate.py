@@ -6,17 +6,39 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
-from helpers.command_line import PROTOCOL, QUICK, invoke, run
+import unem
+from helpers.command_line import PROTOCOL, QUICK, invoke, run, said
 
 
 def test_eval_prints_a_table_and_json(features):
     done = run("eval", features, "--method", "paddle", *PROTOCOL, "--tasks", "5")
     assert done.returncode == 0
     assert "paddle" in done.stdout
-    assert "toy/test: 2 shots, 2 of 6 classes, 15 queries, 5 tasks" in done.stdout
+    assert "toy, support and query from test: 2 shots, 2 of 6 classes, 15 queries, 5 tasks" in done.stdout
     done = run("eval", features, "--method", "paddle", *PROTOCOL, "--tasks", "5", "--json", "-", "--per-task")
     assert len(json.loads(done.stdout)["per_task"]) == 5
+
+
+def test_a_hint_that_support_images_can_come_from_train(features, unsplit):
+    hint = "note: support images come from 'test'; --support-split train takes them from 'train'\n"
+    assert hint in invoke("eval", features, *PROTOCOL, "--tasks", "2").stderr
+    assert hint in invoke("compare", features, "--methods", "prototypes", *PROTOCOL, "--tasks", "2").stderr
+    done = invoke("eval", features, "--support-split", "train", *PROTOCOL, "--tasks", "2")
+    assert done.stderr == ""
+    assert "toy, support from train, query from test: 2 shots" in done.stdout
+    for more in (["--query-split", "train"], ["--support-split", "test"], ["--quiet"]):
+        assert invoke("eval", features, *PROTOCOL, "--tasks", "2", *more).stderr == ""
+    done = invoke("eval", unsplit, "--shots", "2", "--effective-classes", "2", "--queries", "4", "--tasks", "2")
+    assert (done.exit_code, done.stderr) == (0, "")
+
+
+def test_training_images_of_other_classes_are_no_support(tmp_path):
+    labels = torch.arange(240) % 12
+    split = np.where(labels < 6, "train", "test")
+    unem.FeatureSet(torch.randn(240, 5), labels, split=split).save(tmp_path / "novel.safetensors")
+    assert invoke("eval", tmp_path / "novel.safetensors", *PROTOCOL, "--tasks", "2").stderr == ""
 
 
 def test_splits_and_classes_can_be_chosen(features):
@@ -49,12 +71,16 @@ def test_splits_and_classes_can_be_chosen(features):
         (["--method", "paddle", "--shots", "0"], "shots: expected a whole number of at least 1, got 0"),
         (
             ["--method", "paddle", "--shots", "50"],
-            "shots: 50 support images per class were asked for, but class 0 ('a') has 13",
+            "shots: expected at least 50 support images of each class, but class 0 ('a') has 13",
         ),
         (["--method", "paddle", "--queries", "500"], "queries: 500 were asked for"),
         (["--method", "paddle", "--effective-classes", "9"], "--effective-classes: 9 were asked for, but only 6"),
         (["--method", "paddle", "--effective-classes", "some"], "--effective-classes: expected a number of classes"),
-        (["--method", "paddle", "--query-split", "dev"], "has no split 'dev', only test, train, val"),
+        (
+            ["--method", "paddle", "--query-split", "dev"],
+            "--query-split: 'toy' has no split 'dev', only test, train",
+        ),
+        (["--method", "paddle", "--support-split", "dev"], "--support-split: 'toy' has no split 'dev'"),
         (["--method", "paddle", "--support-split", "train+test"], "share test"),
         (["--method", "paddle", "--query-classes", "7-x"], "--query-classes: expected"),
         (["--method", "paddle", "--query-classes", "70"], "has no class 70"),
@@ -71,6 +97,7 @@ def test_what_cannot_be_used_is_said_with_exit_code_2(features, args, message):
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+    assert not done.stderr.startswith("\n")
 
 
 def test_files_that_cannot_be_used(tmp_path):
@@ -101,3 +128,12 @@ def test_unwritable_output(features, tmp_path):
     done = invoke("train", features, *PROTOCOL, *QUICK, "--epochs", "1", "-o", "/proc/none/s.json")
     assert done.exit_code == 2
     assert "cannot write" in done.stderr
+
+
+def test_the_default_needs_no_schedule_and_a_schedule_says_whose_it_is(features, tmp_path):
+    schedule = tmp_path / "schedule.json"
+    unem.Schedule(class_balance=1.0, temperature=1.0, layers=2, law="gaussian").save(schedule)
+    for more, method in (([], "evidence"), (["--schedule", schedule], "unem-gaussian")):
+        done = invoke("eval", features, *PROTOCOL, *QUICK, *more, "--json", "-")
+        assert json.loads(done.stdout)["method"] == method
+    assert "--schedule: evidence takes none" in said("eval", features, "--method", "evidence", "--schedule", schedule)

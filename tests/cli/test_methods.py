@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from helpers.command_line import invoke, said
+from unem.methods import list_methods
 
 
 def test_listing():
@@ -14,6 +15,12 @@ def test_listing():
         "unem-dirichlet", "zero-shot",
     }  # fmt: skip
     assert "paddle" in invoke("methods").stdout
+
+
+def test_summaries_have_no_marks_of_docstrings():
+    assert any("``" in m.summary for m in list_methods())  # or nothing is tested
+    assert "``" not in invoke("methods").stdout
+    assert "``" not in invoke("methods", "--json").stdout
 
 
 def test_a_pattern_that_matches_nothing():

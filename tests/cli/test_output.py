@@ -9,6 +9,7 @@ import torch
 
 import unem
 import unem.cli._output as output
+from unem._words import counted
 from unem.errors import InputError
 
 
@@ -43,8 +44,38 @@ def test_results():
     protocol = unem.Protocol(shots=2, effective_classes=(1, 3), queries=10)
     results = [unem.evaluate(m, features, protocol, tasks=5, seed=0) for m in ("prototypes", "paddle")]
     assert output.title_of(results[0]) == "toy: 2 shots, 1-3 of 4 classes, 10 queries, 5 tasks"
+    assert output.title_of(results[0], shots=False) == "toy: 1-3 of 4 classes, 10 queries, 5 tasks"
     table = output.results_table(results, "title")
     assert list(table.columns[0].cells) == ["prototypes", "paddle"]
+
+
+@pytest.mark.parametrize(
+    ("support", "query", "title"),
+    [
+        ("toy", "toy", "toy"),
+        ("toy/test", "toy/test", "toy, support and query from test"),
+        ("toy/train", "toy/test", "toy, support from train, query from test"),
+        ("other", "toy", "toy, support from other"),
+        ("other/train", "toy/test", "toy/test, support from other/train"),
+    ],
+)
+def test_titles_say_where_support_and_query_come_from(support, query, title):
+    assert output._pools(support, query) == title
+
+
+def test_a_first_layer_without_proportions_shows_no_balance():
+    for law, first in (("gaussian", "–"), ("directions", "–"), ("dirichlet", "75.0"), ("", "75.0")):
+        table = output.schedule_table(unem.Schedule(class_balance=(1.0, 2.0), temperature=1.5, law=law or None), 75)
+        assert list(table.columns[1].cells) == [first, "150.0"]
+        assert next(table.columns[2].cells) == ("–" if first == "–" else "1.000")
+        assert next(table.columns[3].cells) == "1.500"
+        assert ("no influence" in str(table.caption)) == (first == "–")
+
+
+def test_a_bar_that_nobody_sees_prints_nothing(capsys):
+    with output.progress_bar(False, "tasks") as progress:
+        progress(1, 2)
+    assert capsys.readouterr().err == ""
 
 
 def test_schedules():
@@ -62,4 +93,4 @@ def test_schedules():
 
 @pytest.mark.parametrize(("number", "text"), [(0, "0 queries"), (1, "1 query"), (2000, "2,000 queries")])
 def test_nouns_follow_their_number(number, text):
-    assert output.counted(number, "query", "queries") == text
+    assert counted(number, "query", "queries") == text

@@ -72,7 +72,7 @@ def test_the_command_with_names_alone(photos, clip):
         (["--query", "many", "--support", "few", "--false-alarms", "2"], "--false-alarms"),
         (["--query", "many", "--support", "few", "--decision", "fair"], "--decision: expected accuracy or balanced"),
         (["--query", "many", "--support", "few", "--classes", "names.txt"], "does not exist"),
-        (["--query", "many", "--support", "few", "--backbone", "magic"], "is no backbone"),
+        (["--query", "many", "--support", "few", "--backbone", "magic"], "is not a backbone"),
     ],
 )
 def test_errors_of_the_command(photos, monkeypatch, args, words):
@@ -159,7 +159,7 @@ def test_nothing_but_an_earlier_result_is_overwritten(photos, monkeypatch):
         (photos / name).write_text("path,label\nmine,mine\n")
         done = CliRunner().invoke(application, [*base, option, name])
         assert done.exit_code == 2, done.output
-        assert f"'{name}' is there, and not an earlier result" in " ".join(done.output.split())
+        assert f"'{name}' exists and was not written by unem" in " ".join(done.output.split())
         assert (photos / name).read_text().endswith("mine\n")
         for _ in range(2):  # the second time it is an earlier result
             assert CliRunner().invoke(application, [*base, option, name, "--force"]).exit_code == 0
@@ -183,12 +183,54 @@ def test_swapped_folders_are_noticed(photos, monkeypatch):
     words = " ".join(done.output.split())
     assert "has one class only, 'many'" in words
     assert "are support and query swapped?" in words
+    flat = photos / "flat"
+    flat.mkdir()
+    shutil.copy(photos / "few" / "sky" / "1.png", flat)
+    done = CliRunner().invoke(application, ["predict", "--support", "flat", "--query", "few", "--no-cache"])
+    assert done.exit_code == 2
+    words = " ".join(done.output.split())
+    assert "support: 'flat' has 1 image but no class folders; are support and query swapped?" in words
+    done = CliRunner().invoke(application, ["predict", "--support", "few/sky", "--query", "flat", "--no-cache"])
+    assert done.exit_code == 2
+    words = " ".join(done.output.split())
+    assert "'few/sky' has 3 images but no class folders; this looks like one class: give the folder above it" in words
+
+
+def test_a_support_folder_inside_the_query_folder_is_one_line(photos, monkeypatch):
+    monkeypatch.chdir(photos)
+    monkeypatch.setattr("unem.vision.backbones.create", lambda *_, **__: Tones())
+    shutil.copy(photos / "few" / "sky" / "1.png", photos / "many" / "twin.png")
+    base = ["predict", "--support", "few", "--no-cache", "--force", "-o", "x.csv"]
+    done = CliRunner().invoke(application, [*base, "--query", "."])
+    assert done.exit_code == 0, done.output
+    assert "the support folder is inside the query folder; 9 examples are labelled like the other" in done.stderr
+    assert "1 file to label is also among the examples\n  'many/twin.png' is 'sky/1.png' among" in done.stderr
+    done = CliRunner().invoke(application, [*base, "--query", "few"])
+    assert "support and query are the same folder" in done.stderr
+    assert "also among the examples" not in done.stderr
+
+
+def test_what_was_written_is_named_on_one_stream(photos, monkeypatch):
+    monkeypatch.chdir(photos)
+    monkeypatch.setattr("unem.vision.backbones.create", lambda *_, **__: Tones())
+    base = ["predict", "--support", "few", "--query", "many", "--no-cache", "--contact-sheet", "s.html"]
+    done = CliRunner().invoke(application, [*base, "-o", "x.csv", "--copy-to", "sorted"])
+    assert done.stdout.endswith("table: x.csv\ncontact sheet: s.html\ncopies: sorted\n")
+    assert "\n\n" not in done.stderr  # bars leave nothing in a file
+    assert not done.stderr.startswith("\n")
 
 
 def test_corrections_of_an_earlier_run(photos, monkeypatch):
     monkeypatch.chdir(photos)
     monkeypatch.setattr("unem.vision.backbones.create", lambda *_, **__: Tones())
     (photos / "c.csv").write_text("path,label\nsky-0.png,rust\n")
+    whole = "".join(f"{p.relative_to(photos / 'many')},rust\n" for p in (photos / "many").rglob("*.png"))
+    (photos / "whole.csv").write_text("path,label\n" + whole)
+    with_whole = ["predict", "--support", "few", "--query", "many", "--no-cache", "--corrections", "whole.csv"]
+    refused = CliRunner().invoke(application, with_whole)
+    assert refused.exit_code == 2
+    assert "all 9 images have a label given by hand" in " ".join(refused.output.split())
+    assert "keep only the rows that you have corrected" in " ".join(refused.output.split())
     args = ["predict", "--support", "few", "--query", "many", "--no-cache", "--corrections", "c.csv", "-o", "x.csv"]
     done = CliRunner().invoke(application, args)
     assert done.exit_code == 0, done.output
@@ -207,7 +249,7 @@ def test_what_is_not_looked_at_is_named_and_none_of_these_is_counted(photos, mon
         application, [*args, "-o", str(photos / "l.csv"), "--none-of-these"], env={"COLUMNS": "200"}
     )
     assert done.exit_code == 0, done.output
-    assert "2 files are no images by name, and left out of" in done.output
+    assert "2 files have no image extension and were left out of" in done.output
     assert "'deep/new.heic', 'notes.txt'" in done.output
     assert "none of these: " in done.output
 

@@ -88,7 +88,7 @@ def test_a_sweep_says_what_is_kept(tmp_path, number, code):
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == code, errors
-    assert "cells are done and kept" in errors
+    assert "cells done and kept" in errors
     assert "received at time" not in errors
     assert "Traceback" not in errors
 

@@ -15,6 +15,7 @@ from unem.learning.losses import LOSSES
 from unem.methods import list_methods
 from unem.vision.backbones.base import PRECISIONS
 from unem.vision.extraction import SHARD
+from unem.vision.extraction.engines import DECODING
 from unem.vision.networks import NETWORKS
 from unem.vision.pretraining import PretrainingConfig
 
@@ -25,6 +26,7 @@ def test_they_are_the_library_s():
     assert own == {
         "BALANCES": BALANCES,
         "DECISIONS": get_args(Decision),
+        "DECODING": DECODING,
         "DOUBTFUL": DOUBTFUL,
         "FORMATS": tuple(FORMATS),
         "LEARNED": tuple(m.name for m in list_methods() if m.learned),

@@ -10,6 +10,7 @@ from helpers.shared import shared_files
 from unem.core.memory import GraphedMethod
 from unem.core.numerics import backends
 from unem.data import Sampler, TaskSource
+from unem.learning import FamilyConfig
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 
@@ -175,10 +176,24 @@ def test_small_batches_give_the_same_evaluation(method):
 def test_recorded_steps_learn_what_plain_ones_learn(law, monkeypatch):
     run = {"tasks": 45, "epochs": 4, "batch_size": 10, "validation_tasks": 20, "device": "cuda"}
     recorded = unem.train(features(), law, PROTOCOL, **run)
-    monkeypatch.setattr("unem.learning.epochs._Replayed", lambda function: function)
+    monkeypatch.setattr("unem.learning.recorded.EAGER", 10**9)
     plain = unem.train(features(), law, PROTOCOL, **run)
     assert recorded.class_balances == pytest.approx(plain.class_balances, rel=2e-3)
     assert recorded.temperatures == pytest.approx(plain.temperatures, rel=2e-3)
+
+
+def test_a_family_is_learned_by_recorded_steps(monkeypatch):
+    config = FamilyConfig(
+        steps=12, layers=4, queries=(5, 20), tasks=(12, 8), batch=(12, 8), gate_tasks=(4, 4), shots=(2,), shares=(1.0,)
+    )
+    recorded = unem.train(features(), unem.Directions(), config=config, device="cuda")
+    here = unem.train(features(), unem.Directions(), config=config)
+    monkeypatch.setattr("unem.learning.recorded.EAGER", 10**9)
+    plain = unem.train(features(), unem.Directions(), config=config, device="cuda")
+    for other in (plain, here):
+        for name, rows in recorded.values.items():
+            torch.testing.assert_close(torch.tensor(rows), torch.tensor(other.values[name]), rtol=0, atol=5e-3)
+    assert recorded.gate is not None
 
 
 @pytest.mark.parametrize("law", LAWS[:2], ids=str)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import unem
 from helpers import reference
 from unem._io import cache_folder
-from unem.core.numerics import backends, dirichlet, native, newton
+from unem.core.numerics import backends, compiled, dirichlet, native, newton
 from unem.core.numerics.dirichlet import dirichlet_m_step, dirichlet_mle, dirichlet_mm
 from unem.core.numerics.permutation import hash64, keyed_permutation, permute, round_keys, uniform
 from unem.core.numerics.special import digamma_trigamma
@@ -186,23 +186,23 @@ def test_without_a_compiler_the_plain_solver_serves(monkeypatch, tmp_path):
     here = dirichlet_mle(mean_log).alpha
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
-    native._loaded.cache_clear()
+    native.COMPILED.forget()
     try:
         assert not native.is_available()
         torch.testing.assert_close(dirichlet_mle(mean_log).alpha, here, rtol=1e-4, atol=0)
     finally:
-        native._loaded.cache_clear()
+        native.COMPILED.forget()
 
 
 @needs_compiler
 def test_the_compiled_solver_is_cached_and_a_broken_compiler_is_survived(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    native._loaded.cache_clear()
+    native.COMPILED.forget()
     try:
         assert native.is_available()
         (made,) = (tmp_path / "cache" / "unem").iterdir()
         stamp = made.stat().st_mtime_ns
-        native._loaded.cache_clear()
+        native.COMPILED.forget()
         assert native.is_available()
         assert made.stat().st_mtime_ns == stamp
         broken = tmp_path / "broken"
@@ -210,13 +210,13 @@ def test_the_compiled_solver_is_cached_and_a_broken_compiler_is_survived(monkeyp
         broken.chmod(0o755)
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
         monkeypatch.setenv("CC", str(broken))
-        native._loaded.cache_clear()
+        native.COMPILED.forget()
         assert native.is_available()  # the next compiler serves
-        monkeypatch.setattr(native, "_compilers", lambda: [(str(broken),)])
-        native._loaded.cache_clear()
+        monkeypatch.setattr(compiled, "_compilers", lambda: [(str(broken),)])
+        native.COMPILED.forget()
         assert not native.is_available()
     finally:
-        native._loaded.cache_clear()
+        native.COMPILED.forget()
 
 
 @needs_compiler
@@ -226,11 +226,11 @@ def test_any_umask_and_compilers_with_arguments(mask, monkeypatch, tmp_path):
     monkeypatch.setenv("CC", "env cc")
     before = os.umask(mask)
     try:
-        native._loaded.cache_clear()
+        native.COMPILED.forget()
         assert native.is_available()
     finally:
         os.umask(before)
-        native._loaded.cache_clear()
+        native.COMPILED.forget()
 
 
 @needs_compiler
@@ -238,15 +238,15 @@ def test_any_umask_and_compilers_with_arguments(mask, monkeypatch, tmp_path):
 def test_a_library_that_was_cut_short_is_made_again(keep, monkeypatch, tmp_path):
     """Loading one would end the process; its name says what its content must be."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    compilers = native._compilers()
-    made = native._compiled(compilers[0], _made(tmp_path / "unem"))
+    compilers = compiled._compilers()
+    made = native.COMPILED.compiled(compilers[0], _made(tmp_path / "unem"))
     whole = made.read_bytes()
     made.write_bytes(whole[:keep])
-    again = native._compiled(compilers[0], tmp_path / "unem")
+    again = native.COMPILED.compiled(compilers[0], tmp_path / "unem")
     assert again.read_bytes() != whole[:keep]
-    assert native._load(again) is not None
+    assert native.COMPILED.load(again) is not None
     stamp = again.stat().st_mtime_ns
-    assert native._compiled(compilers[0], tmp_path / "unem").stat().st_mtime_ns == stamp
+    assert native.COMPILED.compiled(compilers[0], tmp_path / "unem").stat().st_mtime_ns == stamp
 
 
 @needs_compiler
@@ -254,7 +254,7 @@ def test_a_cache_folder_that_others_may_write_to_is_closed_to_them(monkeypatch, 
     """Features make it first, under a umask of 002; it must not be compiled anew in every process for that."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     _made(tmp_path / "unem").chmod(0o775)
-    assert native._cache_folder() == tmp_path / "unem"
+    assert compiled._cache_folder() == tmp_path / "unem"
     assert (tmp_path / "unem").stat().st_mode & 0o777 == 0o755
 
 
@@ -263,7 +263,7 @@ def test_a_user_without_a_home_gets_a_folder_for_the_process(monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", _no_home)
     assert cache_folder() is None
-    with native._cache_folder() as folder:
+    with compiled._cache_folder() as folder:
         assert Path(folder).is_dir()
     assert not Path(folder).exists()
 
@@ -280,12 +280,12 @@ def _no_home():
 @needs_compiler
 def test_several_threads_want_it_first(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    native._loaded.cache_clear()
+    native.COMPILED.forget()
     try:
         with ThreadPoolExecutor(8) as pool:
             assert all(pool.map(lambda _: native.is_available(), range(8)))
     finally:
-        native._loaded.cache_clear()
+        native.COMPILED.forget()
 
 
 @needs_compiler
@@ -294,12 +294,12 @@ def test_an_unusable_cache_folder_leaves_nothing_behind(monkeypatch, tmp_path):
     blocked.write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    native._loaded.cache_clear()
+    native.COMPILED.forget()
     try:
         assert native.is_available()
         assert [p.name for p in tmp_path.iterdir()] == ["file"]
     finally:
-        native._loaded.cache_clear()
+        native.COMPILED.forget()
 
 
 def test_plain_torch_is_a_matter_of_the_thread():

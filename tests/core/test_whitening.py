@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from helpers.reference import whitened_rows
 from unem.core.whitening import class_means, fit_whitening
 
 
@@ -19,29 +20,6 @@ def some_support(tasks=2, classes=4, shots=5, features=7, seed=0, dtype=torch.fl
     return rows, member, torch.randn(tasks, 6, features, generator=g, dtype=dtype)
 
 
-def unit(x):
-    return x / np.linalg.norm(x, axis=-1, keepdims=True)
-
-
-def residual(x, labels):
-    return x - np.stack([x[labels == k].mean(0) for k in range(labels.max() + 1)])[labels]
-
-
-def written_out(support, labels, points, b, a):
-    """Unit length, centred, channels divided, both once more, then a root of (1−a) S_w + a v I, unit length."""
-    x, z = unit(support), unit(points)
-    x, z = x - x.mean(0), z - x.mean(0)
-    freedom = len(x) - len(set(labels))
-    variance = (residual(x, labels) ** 2).sum(0) / freedom
-    gain = np.sqrt(variance.mean() / ((1 - b) * variance + b * variance.mean()))
-    x, z = unit(x * gain), unit(z * gain)
-    x, z = x - x.mean(0), z - x.mean(0)
-    within = residual(x, labels).T @ residual(x, labels) / freedom
-    sigma = (1 - a) * within + a * np.diag(within).mean() * np.eye(len(within))
-    root = np.linalg.cholesky(sigma)
-    return unit(np.linalg.solve(root, x.T).T), unit(np.linalg.solve(root, z.T).T)
-
-
 @pytest.mark.parametrize("features", [7, 40])  # fewer and more than there are samples
 @pytest.mark.parametrize(("b", "a"), [(0.3, 0.7), (0.5, 0.85)])
 def test_products_are_those_of_the_formula(features, b, a):
@@ -51,7 +29,7 @@ def test_products_are_those_of_the_formula(features, b, a):
     gram, with_sums = whitening.products(seen, seen), whitening.products(seen, sums)
     for i in range(len(support)):
         labels = member[i].argmax(1).numpy()
-        x, z = written_out(support[i].numpy(), labels, points[i].numpy(), b, a)
+        x, z = whitened_rows(support[i].numpy(), labels, points[i].numpy(), b, a)
         by_class = np.stack([x[labels == k].sum(0) for k in range(4)])
         np.testing.assert_allclose(gram[i].numpy(), z @ z.T, atol=1e-9)
         np.testing.assert_allclose(with_sums[i].numpy(), z @ by_class.T, atol=1e-9)

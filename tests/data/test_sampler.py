@@ -130,7 +130,7 @@ def test_a_single_possible_choice_is_found():
 @pytest.mark.parametrize(
     ("protocol", "sizes", "message"),
     [
-        (Protocol(shots=5), [5, 4, 9], r"shots: 5 .* class 1 has 4"),
+        (Protocol(shots=5), [5, 4, 9], r"shots: expected at least 5 .* class 1 has 4"),
         (
             Protocol(shots=2, effective_classes=2, queries=75),
             [20, 20, 20],

@@ -199,6 +199,8 @@ def test_files(tmp_path, calibration):
         (tmp_path / "broken.json").write_text(json.dumps({**stored, **damage}))
         with pytest.raises(unem.InputError, match="calibration"):
             Calibration.load(tmp_path / "broken.json")
+    with pytest.raises(unem.InputError, match="of an earlier version, whose novelty was another one; calibrate again"):
+        Calibration.from_dict({**stored, "format": "unem-calibration/1"})
     del stored["tasks"]
     with pytest.raises(unem.InputError, match="not a whole calibration"):
         Calibration.from_dict(stored)
@@ -292,7 +294,7 @@ def test_commands(tmp_path, toy):
     assert plain.row()["accuracy"] == row["accuracy"]
     for arguments, message in (
         ([*shared, "--calibration", calibration, "--coverage", "1"], "coverage: expected a number between 0 and 1"),
-        ([*shared, "--calibration", schedule], "is not a calibration: expected format 'unem-calibration/1'"),
+        ([*shared, "--calibration", schedule], "is not a calibration: expected format 'unem-calibration/2'"),
         ([*shared, "--calibration", tmp_path / "none.json"], "does not exist"),
         (["calibrate", "paddel", features, "-o", calibration], "no method is called 'paddel'"),
         (["calibrate", calibration, features, "-o", calibration], "is not a schedule"),

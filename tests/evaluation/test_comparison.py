@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import unem
-from helpers.command_line import run
+from helpers.command_line import invoke, run
 from unem.evaluation import Validation, better_of, interval95
 from unem.evaluation.prepare import Ready
 from unem.learning import TrainingConfig
@@ -77,7 +77,7 @@ def test_command(tmp_path, features):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--methods", "nothing"], "no method is called 'nothing'"),
+        (["--methods", "nothing"], "--methods: no method is called 'nothing'"),
         (["--methods", "zz*"], "--methods: no method matches 'zz*'"),
         (["--shots", "a"], "--shots: expected numbers"),
         (["-o", "table.pdf"], "--output: expected a name that ends in"),
@@ -171,3 +171,23 @@ def test_tuned_command(tmp_path, features):
     assert done.returncode == 0, done.stderr
     assert "valid." in done.stdout
     assert " 24 " in done.stdout
+
+
+def test_two_of_one_name_are_told_apart_by_their_settings(toy):
+    changed = unem.create_method("paddle", iterations=3, class_balance=2.0)
+    methods = [unem.create_method("paddle"), changed, "paddle"]
+    result = unem.compare(methods, toy, unem.Protocol(shots=2, effective_classes=2, queries=10), tasks=2)
+    assert [row["chosen"] for row in result.rows()] == ["", "iterations=3, class_balance=2.0", ""]
+    assert "class_balance=2.0" in result.to_markdown()
+    assert r"class\_balance=2.0" in result.to_latex()
+
+
+def test_the_terminal_tells_two_of_one_name_apart(tmp_path, features):
+    features.save(tmp_path / "f.safetensors")
+    (tmp_path / "t.json").write_text('{"method": "paddle", "settings": {"iterations": 3}}')
+    arguments = ["--effective-classes", "3", "--queries", "20", "--tasks", "3"]
+    done = invoke(
+        "compare", tmp_path / "f.safetensors", "--methods", f"paddle,paddle={tmp_path / 't.json'}", *arguments
+    )
+    assert done.stdout.count("iterations=3") == 1
+    assert "settings" not in invoke("compare", tmp_path / "f.safetensors", "--methods", "paddle", *arguments).stdout

@@ -84,7 +84,7 @@ def test_interrupted_says_what_is_kept(folder, tmp_path):
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "cells are done and kept" in errors
+    assert "cells done and kept" in errors
     assert "Traceback" not in errors
 
 
@@ -98,15 +98,19 @@ def printed(*arguments):
 def test_results_ls_show_export(folder, tmp_path):
     (tmp_path / "features").symlink_to(folder)
     spec, results = write_spec(tmp_path / "few.toml", 16), tmp_path / "results"
-    assert "17 cells" in printed("sweep", spec, "-o", results, "--dry-run")
+    dry = printed("sweep", spec, "-o", results, "--dry-run")
+    assert "17 cells\n" in dry
+    assert "✓" not in dry
     assert not results.exists()
     assert run("sweep", spec, "-o", results, "-q", "--tasks", 2).returncode == 0
+    assert "17 cells; ✓ marks" in printed("sweep", spec, "-o", results, "--dry-run", "--tasks", 2)
     assert "1 row\n" in printed("results", "ls", results, "--where", "method=unem-*")
     name = next(r["name"] for r in ResultsStore(results) if r["key"]["kind"] == "cell")
     shown = json.loads(printed("results", "show", results, name[:10]))
     assert shown["name"] == name
     assert shown["key"]["code"] == code_version()
     assert shown["key"]["tasks"] == 2
+    assert "row names start with ''; give more characters" in said("results", "show", results, "")
     for ending in ("csv", "json", "md"):
         target = tmp_path / f"rows.{ending}"
         printed("results", "export", results, "-o", target)
@@ -119,7 +123,7 @@ def test_results_ls_show_export(folder, tmp_path):
     [
         (["sweep", "nowhere.toml"], "does not exist"),
         (["results", "ls", "nowhere"], "does not exist"),
-        (["results", "show", ".", "abc"], "no row begins so"),
+        (["results", "show", ".", "abc"], "no row name starts with 'abc'"),
         (["results", "ls", ".", "--where", "color=red"], "--where"),
         (["results", "export", ".", "-o", "rows.xml"], "--output"),
         (["reproduce", "table9", "--features", "."], "none is called 'table9'"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -10,11 +11,13 @@ from helpers.command_line import run, said
 from helpers.experiment_data import QUICK_PAPER as QUICK
 from helpers.experiment_data import Here, write_features
 from helpers.shared import shared_files
+from unem.errors import InputError
 from unem.experiments import FeatureFolder, ResultsStore, columns_of, execute
 from unem.experiments.paper import (
     CLAIMS,
     Difference,
     check_claims,
+    check_methods,
     entries,
     grid,
     list_recipes,
@@ -121,6 +124,22 @@ def test_methods_and_stand_ins_can_be_chosen(folder):
     assert {c.images.features for c in other.plan.cells} == {"resnet18__mini-imagenet", "clip-rn50__dtd"}
 
 
+def test_patterns_that_match_no_method_are_named():
+    all_ = list_recipes()
+    check_methods(None, all_)
+    check_methods("!lr-ici,!alpha-*", [recipe("table3")])  # it has no lr-ici to leave out
+    check_methods("unem-gaussian", all_)
+    for pattern, recipes, message in (
+        ("nomethod", [recipe("table3")], "no method of table3 matches 'nomethod'; it has alpha-tim, "),
+        ("paddle,unem-gaussian", [recipe("table3")], "no method of table3 matches 'unem-gaussian'"),
+        ("!alpa-*", [recipe("table3")], "matches '!alpa-*'"),
+        ("nomethod", all_, "no method of the recipes matches 'nomethod'; they have "),
+        ("paddle,!paddle", [recipe("table3")], "'paddle,!paddle' leaves no method of table3"),
+    ):
+        with pytest.raises(InputError, match=re.escape(message)):
+            check_methods(pattern, recipes)
+
+
 def test_what_it_is_learned_on_may_be_missing(folder):
     planned = plan_recipe(recipe("shift"), FeatureFolder(folder), QUICK)
     assert not planned.plan.cells
@@ -215,6 +234,8 @@ def test_reproduce(folder, tmp_path):
     assert "missing" in dry.stderr
     assert not results.exists()
     assert "none is called" in said("reproduce", "table7")
+    message = "--methods: no method of table3 matches 'nomethod' or 'unem-gaussian'; it has alpha-tim"
+    assert message in said("reproduce", "table3", "--features", folder, "--methods", "paddle,nomethod,unem-gaussian")
 
 
 def test_reproduce_prints_the_paper(tmp_path):

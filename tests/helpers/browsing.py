@@ -22,6 +22,7 @@ def launched():
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if CHROMIUM is None:
         pytest.skip("there is no chromium on this machine")
+    playwright.expect.set_options(timeout=WAIT)
     with playwright.sync_playwright() as tools:
         browser = tools.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser

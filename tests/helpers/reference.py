@@ -172,3 +172,26 @@ def drawn_task(protocol, labels: list[int], seed: int, task: int):
     else:
         query = [rows[k][j] if pooled else image(within, k, j) for k, j in drawn]
     return [image(support_, k, j) for k in range(classes) for j in range(protocol.shots)], query
+
+
+def unit_rows(x):
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def residual(x, labels):
+    return x - np.stack([x[labels == k].mean(0) for k in range(labels.max() + 1)])[labels]
+
+
+def whitened_rows(support, labels, points, b, a):
+    """Unit length, centred, channels divided, both once more, then a root of (1−a) S_w + a v I, unit length."""
+    x, z = unit_rows(support), unit_rows(points)
+    x, z = x - x.mean(0), z - x.mean(0)
+    freedom = len(x) - len(set(labels))
+    variance = (residual(x, labels) ** 2).sum(0) / freedom
+    gain = np.sqrt(variance.mean() / ((1 - b) * variance + b * variance.mean()))
+    x, z = unit_rows(x * gain), unit_rows(z * gain)
+    x, z = x - x.mean(0), z - x.mean(0)
+    within = residual(x, labels).T @ residual(x, labels) / freedom
+    sigma = (1 - a) * within + a * np.diag(within).mean() * np.eye(len(within))
+    root = np.linalg.cholesky(sigma)
+    return unit_rows(np.linalg.solve(root, x.T).T), unit_rows(np.linalg.solve(root, z.T).T)

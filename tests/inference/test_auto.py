@@ -12,6 +12,7 @@ import unem
 from unem.inference import INDEPENDENT, Reason, choose, rescaled, sentence
 from unem.inference.auto import PUBLISHED_SCATTER, with_held_out
 from unem.inference.held_out import held_out
+from unem.inference.mixes import believed_mix
 
 
 def task(classes=40, shots=5, queries=20, features=16, *, apart=3.0, seed=0, relu=False, unit=False, labels=None):
@@ -172,9 +173,9 @@ def test_a_schedule_that_was_given_is_used():
 def test_the_number_of_classes_goes_to_methods_that_take_it_and_is_noted_for_others():
     assert choose(task(), method="unem-plus", effective_classes=3).method.effective_classes == 3
     (note,) = choose(task(), effective_classes=3).notes
-    assert note == "evidence does not look at the number of effective classes"
+    assert note == "evidence does not use the number of effective classes"
     (note,) = choose(task(), method="paddle", effective_classes=3).notes
-    assert note == "paddle does not look at the number of effective classes"
+    assert note == "paddle does not use the number of effective classes"
     similarities = unem.Task(torch.rand(6, 3), torch.arange(6) % 3, torch.rand(4, 3))
     (note,) = choose(similarities, method="em-dirichlet").notes
     assert "assumes that 5 classes are present" in note
@@ -198,6 +199,8 @@ def test_held_out_samples_are_information_and_decide_nothing():
     assert (told.method, told.preset, choice.held_out) == (choice.method, choice.preset, None)
     assert told.held_out == held_out(made, choice.method, unem.create_method(INDEPENDENT))
     numbers = {"held_out": 30, "jointly": told.held_out.jointly, "independently": told.held_out.independently}
+    mix, share = believed_mix(made, choice.method)
+    numbers |= {"mix": mix, "mix_share": share}
     assert told.reason == Reason("evidence", {"classes": 6, "labelled": 30, **numbers})
 
 

@@ -83,9 +83,9 @@ def test_tables_of_corrections_that_cannot_be_used(tmp_path):
     file.write_text("path,label\n'=1.png,'-x\n")
     assert read_corrections(file) == {"=1.png": "-x"}
     for given, words in (
-        ({"x.png": "a"}, "is no image"),
+        ({"x.png": "a"}, "is not among the images to label"),
         ({"1.png": "a"}, "several images"),
-        ({"a/1.png": "z"}, "no class"),
+        ({"a/1.png": "z"}, "not a class"),
     ):
         with pytest.raises(InputError, match=words):
             numbered_corrections(given, ["a/1.png", "b/1.png"], ["a"])

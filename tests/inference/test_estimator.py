@@ -148,7 +148,7 @@ def test_what_cannot_be_used_is_named(change, message):
 
 
 def test_all_rows_unlabelled():
-    with pytest.raises(unem.InputError, match="none of the 3 rows has a label"):
+    with pytest.raises(unem.InputError, match="none of 3 rows has a label"):
         unem.TransductiveClassifier().fit(np.eye(3), [-1, -1, -1])
 
 

@@ -24,3 +24,44 @@ def test_none_of_these():
     assert any("too few" in note for note in few.notes)
     with pytest.raises(InputError, match="none_of_these"):
         label_features(make(labels), labels, own, list("abcd"), none_of_these=1.5)
+
+
+def clusters(labels, seed, features=24):
+    g = torch.Generator().manual_seed(seed)
+    return 2 * torch.eye(features)[labels] + 0.4 * torch.randn(len(labels), features, generator=g)
+
+
+def test_false_alarms_are_as_asked_for():
+    labels, names = torch.arange(60) % 12, [str(k) for k in range(12)]
+    for asked in (0.05, 0.2):
+        marked = []
+        for seed in range(12):
+            support, own = clusters(labels, seed), clusters(torch.arange(120) % 12, 100 + seed)
+            marked.append(label_features(support, labels, own, names, none_of_these=asked).none_of_these)
+        assert torch.cat(marked).double().mean().item() == pytest.approx(asked, abs=0.03)
+
+
+def test_one_image_a_class_marks_nothing_and_says_so():
+    labels = torch.arange(4)
+    answer = label_features(clusters(labels, 0), labels, clusters(torch.arange(9), 1), list("abcd"), none_of_these=0.05)
+    assert not answer.none_of_these.any()
+    assert answer.novelty.isnan().all()
+    assert any("each class has one labelled image" in note for note in answer.notes)
+
+
+def test_two_images_of_one_class_are_enough_and_the_note_says_for_what():
+    labels = torch.tensor([0, 0, 1, 2])
+    answer = label_features(clusters(labels, 0), labels, clusters(torch.arange(9), 1), list("abc"), none_of_these=0.05)
+    assert answer.novelty.isfinite().all()
+    (note,) = (note for note in answer.notes if "too few" in note)
+    assert "2 labelled images are too few for 5 % false alarms (19 are needed)" in note
+    assert "33 %" in note
+
+
+def test_very_many_queries_are_judged_in_blocks_that_are_alike():
+    labels = torch.arange(20) % 4
+    query = torch.cat([clusters(torch.arange(5000) % 4, 1), clusters(torch.full((500,), 9), 2)])
+    answer = label_features(clusters(labels, 0), labels, query, list("abcd"), none_of_these=0.05)
+    marked = answer.none_of_these.double()
+    assert marked[5000:].mean() > 0.9
+    assert marked[:5000].mean() < 0.2

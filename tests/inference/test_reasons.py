@@ -7,7 +7,7 @@ import re
 import pytest
 
 from unem.inference import Reason, sentence
-from unem.inference.reasons import CODES
+from unem.inference.reasons import CODES, MIXES
 
 NUMBERS = {
     "preset": "unem-plus/resnet18",
@@ -45,3 +45,9 @@ def test_held_out_samples_are_counts():
 
 def test_a_bare_reason():
     assert sentence(Reason("given")) == "it was given"
+
+
+@pytest.mark.parametrize(("mix", "words"), MIXES.items())
+def test_what_an_answer_rests_on(mix, words):
+    said = sentence(Reason("evidence", {"classes": 12, "mix": mix, "mix_share": 0.874}), what="sample")
+    assert said.endswith(f"; the samples {words} (87 %)")

@@ -110,6 +110,14 @@ def test_labels_of_a_balanced_decision_are_in_every_table():
     assert fair.about()["decision"] == "balanced"
 
 
+def test_the_least_sure_are_those_of_the_least_probability_that_is_shown():
+    """Whatever the margins are."""
+    p = torch.tensor([[0.56, 0.43, 0.01], [0.45, 0.30, 0.25], [0.50, 0.49, 0.01]])
+    answer = Answer(p, p.argmax(1), Choice(unem.create_method("evidence"), None, Reason("given")))
+    made = Labelling(ImageList(".", list("123")), ("a", "b", "c"), answer)
+    assert made.by_doubt.tolist() == [1, 2, 0]
+
+
 def test_a_class_called_none_of_these_keeps_its_count():
     made = labelling([f"{i}.png" for i in range(8)], ["none of these", "b"], novel=True)
     counts = made.counts()

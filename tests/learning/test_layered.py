@@ -9,20 +9,25 @@ import unem
 from helpers.families import FAMILIES, random_task, some_family
 from unem.data import load_digits
 from unem.learning import ScheduleFamily
+from unem.learning.family import ONE_SHOTS, graph_size, position
 from unem.learning.gate import candidates
 from unem.methods import create_for, method_for, method_info
+
+
+def place(*kind):
+    return torch.tensor(position(*kind)[:ONE_SHOTS], dtype=torch.float64)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_gradients(name):
     law = method_info(name).law
     task = random_task(queries=6, text=law.text)
-    statistics = law.prepare(task)
-    model = some_family(law, layers=3)[0].double()
+    statistics = law.propagated(law.prepare(task), 2)
+    model, where = some_family(law, layers=3)[0].double(), place(2, 6, 4)
     names = [n for n, _ in model.named_parameters()]
 
     def log_u(*values):
-        return torch.func.functional_call(model, dict(zip(names, values, strict=True)), (statistics, 2))
+        return torch.func.functional_call(model, dict(zip(names, values, strict=True)), (statistics, where))
 
     values = [p.detach().clone().requires_grad_() for p in model.parameters()]
     assert torch.autograd.gradcheck(log_u, values, atol=1e-5)
@@ -34,7 +39,8 @@ def test_a_schedule_of_the_family_is_what_was_learned(name, k, queries):
     law = method_info(name).law
     task = random_task(queries=queries, text=law.text)
     model, family = some_family(law)
-    learned = model.double().run(law.prepare(task), k, log=False)[0].detach()
+    statistics = law.propagated(law.prepare(task), graph_size(k, queries, law.neighbours))
+    learned = model.double().run(statistics, place(k, queries, 4), log=False)[0].detach()
     ours = unem.gem(task, law, family.at(k, queries, 4)).probabilities
     torch.testing.assert_close(ours, learned, rtol=0, atol=1e-6)
     hinted = unem.create_method(name, schedule=family, effective_classes=k).predict(task).probabilities
@@ -42,7 +48,7 @@ def test_a_schedule_of_the_family_is_what_was_learned(name, k, queries):
 
 
 def test_the_average_is_that_of_its_candidates():
-    task, (_, family) = random_task(classes=6), some_family()
+    task, (_, family) = random_task(classes=6, queries=15), some_family()  # fewer are partly judged one by one
     method = unem.create_method("unem-plus", schedule=family)
     each = torch.stack(
         [
@@ -52,7 +58,7 @@ def test_the_average_is_that_of_its_candidates():
         1,
     )
     ours = method.predict(task).probabilities
-    torch.testing.assert_close(ours.sum(-1), torch.ones(2, 12, dtype=torch.float64))
+    torch.testing.assert_close(ours.sum(-1), torch.ones(2, 15, dtype=torch.float64))
     assert (ours <= each.amax(1) + 1e-12).all()
     assert (ours >= each.amin(1) - 1e-12).all()
 

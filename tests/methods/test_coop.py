@@ -351,7 +351,7 @@ def test_what_clip_needs(clip, saved, tmp_path):
         coop(text_encoder=ClipPromptEncoder(model, NAMES, tokenizer), context_length=29)
     with pytest.raises(InputError, match="context_length: expected 9, the number of tokens of 'a photo of a', got 3"):
         coop(text_encoder=ClipPromptEncoder(model, NAMES, tokenizer, start_words=WORDS))
-    with pytest.raises(InputError, match="is no saved model that transformers can find"):
+    with pytest.raises(InputError, match="is not a saved model that transformers can load"):
         ClipPromptEncoder.from_pretrained(tmp_path, NAMES)
     clip.BertConfig().save_pretrained(tmp_path)
     with pytest.raises(InputError, match=r"expected a CLIP model, and .* holds one of type 'bert'"):

@@ -10,6 +10,7 @@ import json
 import re
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,10 +18,12 @@ pytest.importorskip("PIL", reason="Pillow is not installed: pip install 'unem[im
 
 from PIL import Image
 
+import unem
 from helpers.browsing import axe_source, launched, opened, serious_findings
 from helpers.photographs import labelled, labelling, write_photos
-from unem.inference import read_corrections, readable
+from unem.inference import Answer, Choice, Labelling, Reason, read_corrections, readable
 from unem.report import contact_sheet
+from unem.vision.images import ImageList
 
 NAMES = st.text(st.characters(exclude_characters="\0/", codec="utf-8"), min_size=1, max_size=12)
 
@@ -41,8 +44,9 @@ def test_the_contact_sheet_shows_the_least_sure_first(photos):
     contact_sheet.write(found, photos / "sheet.html")
     page = (photos / "sheet.html").read_text()
     images = data_of(page)["images"]
-    margins = {row.path: row.margin for row in found.rows}
-    assert sorted(margins.values()) == [margins[image["name"]] for image in images]
+    sure = {row.path: row.probability for row in found.rows}
+    assert sorted(sure.values()) == [sure[image["name"]] for image in images]
+    assert "<h1>9 images of &#39;many&#39;, labelled from &#39;few&#39;</h1>" in page
     assert [image["name"] for image in images if image["picture"] is None] == ["rust-0.png"]
     assert not re.search(r"(src|href)=\"(?!data:)", page)
     contact_sheet.write(found, photos / "two.html", limit=2)
@@ -86,6 +90,18 @@ def test_a_contact_sheet_is_known_as_one(photos):
     (photos / "own.html").write_text("<html>")
     assert not contact_sheet.is_contact_sheet(photos / "own.html")
     assert not contact_sheet.is_contact_sheet(photos / "none.html")
+
+
+def test_a_probability_below_the_limit_never_reads_as_the_limit(tmp_path):
+    p = torch.tensor([[0.7958, 0.2042], [0.57, 0.43], [0.8, 0.2], [0.9987, 0.0013]])
+    answer = Answer(p, p.argmax(1), Choice(unem.create_method("evidence"), None, Reason("given")))
+    made = Labelling(ImageList(tmp_path, list("1234")), ("a", "b"), answer)
+    contact_sheet.write(made, tmp_path / "sheet.html")
+    with launched() as browser, opened(browser, (tmp_path / "sheet.html").as_uri()) as page:
+        assert page.locator(".sure > span:last-child").all_text_contents() == [
+            f"{words}\u00a0%" for words in ("57", "79", "80", "> 99")
+        ]
+        assert page.locator(".tile.doubtful").count() == 2
 
 
 def test_corrections_made_on_the_sheet_serve_the_next_run(photos, tmp_path):

@@ -13,9 +13,9 @@ import unem
 from helpers.command_line import said
 from helpers.experiment_data import QUICK_PAPER as QUICK
 from helpers.experiment_data import Here, plan, write_features
-from unem.experiments import FeatureFolder, ResultsStore, execute
+from unem.experiments import FeatureFolder, ResultsStore, columns_of, execute
 from unem.experiments.paper import plan_recipe, recipe
-from unem.report.results import render_report, write_report
+from unem.report.results import _sections, _summary, render_report, write_report
 
 RECIPES = ("table1", "layers", "fixed-adaptive", "figure1", "schedules", "protocol")
 
@@ -125,6 +125,16 @@ def test_a_chosen_confusion(store):
         render_report(store, confusion=preparation["name"])
 
 
+def test_the_confusion_is_of_the_best_row(store):
+    """Of the method that the summary names, not of a bad one."""
+    rows = [r for r in store if r["key"]["kind"] == "cell"]
+    best = max(_summary(rows), key=lambda card: (-card["shots"], card["accuracy"]))
+    _, plots = render_report(store)
+    confusion = next(p for p in plots if p.name == "confusion")
+    assert confusion.caption.startswith(f"{best['method']} on {best['features']}, {best['shots']} shot")
+    assert best["accuracy"] > min(columns_of(r)["accuracy"] for r in rows)
+
+
 def test_half_a_run_is_reported_as_half(store, tmp_path):
     half = ResultsStore(tmp_path)
     names = list(store.plans()["layers"]["cells"])[:3]
@@ -134,6 +144,26 @@ def test_half_a_run_is_reported_as_half(store, tmp_path):
     half.save_plan("layers", store.plans()["layers"])
     html, _ = render_report(half)
     assert "3 of 14 results are there" in html
+
+
+def test_a_table_keeps_the_rows_of_its_earlier_runs(store, tmp_path):
+    """Some methods today, others tomorrow, more tasks the day after: one table, each number once."""
+    part = ResultsStore(tmp_path)
+    plan_ = store.plans()["table1"]
+    rows = [store.get(name) for name in plan_["cells"]]
+    paddle, others = ([r for r in rows if (r["key"]["method"] == "paddle") is wanted] for wanted in (True, False))
+    more = [{**r, "key": {**r["key"], "tasks": 8}} for r in paddle]
+    for today in (paddle, others, more, []):
+        names = [part.put(r["key"], r["result"], r["run"]) for r in today]
+        part.save_plan("table1", {**plan_, "cells": names}, adds=True)
+    html, _ = render_report(part)
+    assert "Table 1" in html
+    assert "Other rows" not in html
+    assert "seeds)" not in html  # a number of fewer tasks is no second seed
+    (shown,) = _sections(part, [r for r in part if r["key"]["kind"] == "cell"])
+    assert shown["done"] == shown["planned"] == len(rows)
+    part.save_plan("table1", {**plan_, "cells": []})
+    assert "Other rows" in render_report(part)[0]
 
 
 def test_nothing_to_report(tmp_path):

@@ -58,8 +58,8 @@ def twice():
         (lambda: arrays(features=np.zeros((2, 5000)), labels=np.zeros(2, int)), "5000 features a row"),
         (lambda: arrays(features=np.eye(600), labels=np.arange(600)), "600 classes"),
         (lambda: arrays(features=np.eye(2), labels=np.arange(2), text_features=np.zeros((20_000, 2))), "20000 rows"),
-        (lambda: lying((10**6, 10**6)), "has not the"),
-        (lambda: lying((1000, 1000)), "has not the"),
+        (lambda: lying((10**6, 10**6)), "does not hold the"),
+        (lambda: lying((1000, 1000)), "does not hold the"),
         (twice, "two tables of one name"),
     ],
 )

@@ -14,7 +14,7 @@ import pytest
 
 import unem
 from helpers import app_data
-from helpers.browsing import WAIT, axe_source, launched, opened, serious_findings
+from helpers.browsing import axe_source, launched, opened, serious_findings
 from unem.web.examples import shape_images
 
 pytest.importorskip("starlette", reason="Starlette is not installed: pip install 'unem[app]'")
@@ -58,11 +58,11 @@ def send(page, side, name, content):
 
 
 def says(page, where, words):
-    playwright.expect(page.locator(where)).to_contain_text(words, timeout=WAIT)
+    playwright.expect(page.locator(where)).to_contain_text(words)
 
 
 def sees(page, selector, count):
-    playwright.expect(page.locator(selector)).to_have_count(count, timeout=WAIT)
+    playwright.expect(page.locator(selector)).to_have_count(count)
 
 
 def label(page, count):
@@ -90,14 +90,17 @@ def prepared(page):
 def test_from_a_folder_and_a_zip_to_corrected_labels(browser, server, tmp_path):
     address, temporary = server
     folder = write_shapes(tmp_path / "photos")
-    (folder / "readme.txt").write_text("not an image, and nobody minds")
+    (folder / "readme.txt").write_text("not an image")
+    (folder / ".hidden").write_text("not an image, and nobody minds")
     with opened(browser, address) as page:
         page.locator("#support input.folder").set_input_files(folder)
         says(page, "#support .sent", "6 images of 3 classes")
+        says(page, "#support .others", "1 file has no image extension and was left out: 'photos/readme.txt'")
         send(page, "query", "query.zip", app_data.shapes(QUERY, seed=4, folders=False))
         says(page, "#query .sent", "15 images")
         label(page, 15)
         says(page, ".facts", "15 images")
+        page.locator(".order").select_option("class")
 
         # large, and by keyboard: the class of a number, then on to the next image
         page.locator(".tile .pic").first.focus()
@@ -144,6 +147,7 @@ def test_from_a_folder_and_a_zip_to_corrected_labels(browser, server, tmp_path):
         page.get_by_role("button", name="Label again with 5 corrections").click()
         says(page, ".again-note", "Labelled again")
         says(page, ".facts", "5 labelled by you")
+        says(page, ".bar .pending", "5 corrections, all used")
         page.locator(".filters .chip", has_text="labelled by you").click()
         sees(page, ".tile", 5)
 
@@ -165,19 +169,19 @@ def test_filters_order_and_the_doubtful_threshold(browser, server):
     with opened(browser, server[0]) as page:
         prepared(page)
         label(page, 15)
-        page.locator(".order").select_option("doubt")
-        sees(page, ".group", 0)
-        shown = page.locator(".sure > span:last-child").all_inner_texts()
+        sees(page, ".group", 0)  # the least sure first, as it opens
+        shown = page.locator(".sure > span:last-child").all_text_contents()
+        assert all(text.endswith("\u00a0%") for text in shown)
         numbers = [99.5 if text.startswith(">") else float(text.split()[0]) for text in shown]
-        assert numbers[0] == min(numbers)
+        assert numbers == sorted(numbers)
         page.locator(".below").fill("100")
         page.locator(".below").blur()
         page.locator(".filters .chip", has_text="doubtful").click()
-        sees(page, ".tile.doubtful", len([n for n in shown if n != "100 %"]))
+        sees(page, ".tile.doubtful", len([n for n in shown if n != "100\u00a0%"]))
         page.locator(".filters .chip", has_text="all").first.click()
         page.locator(".rail [data-class='1']").click()
         playwright.expect(page.locator(".rail [data-class='1']")).to_have_attribute("aria-pressed", "true")
-        assert set(page.locator(".tile b").all_inner_texts()) <= {"square"}
+        assert set(page.locator(".tile b").all_text_contents()) <= {"square"}
 
 
 def test_progress_is_seen_at_once_survives_a_reload_and_can_be_cancelled(browser, server):
@@ -187,17 +191,35 @@ def test_progress_is_seen_at_once_survives_a_reload_and_can_be_cancelled(browser
         send(page, "query", "query.zip", app_data.zipped({f"{i}.png": app_data.png(i % 9) for i in range(1500)}))
         says(page, "#query .sent", "1500 images")
         page.get_by_role("button", name="Label the images").click()
-        playwright.expect(page.locator("#work")).to_be_in_viewport(timeout=WAIT)
+        playwright.expect(page.locator("#work")).to_be_in_viewport()
         playwright.expect(page.locator("#progress-words")).to_have_text(
-            re.compile(r"Looking at the images: [1-9]\d* of 1506 images, about .* left"), timeout=WAIT
+            re.compile(r"Looking at the images: [1-9]\d* of 1506 images, about .* left")
         )
         page.reload()
-        playwright.expect(page.locator("#work")).to_be_visible(timeout=WAIT)
+        playwright.expect(page.locator("#work")).to_be_visible()
         page.get_by_role("button", name="Cancel").click()
         says(page, "#trouble", "Cancelled.")
         playwright.expect(page.locator("#work")).to_be_hidden()
         playwright.expect(page.get_by_role("button", name="Label the images")).to_be_enabled()
         sees(page, ".tile", 0)
+
+
+def test_a_cancellation_before_the_first_event_is_told(browser, server):
+    with opened(browser, server[0]) as page:
+        send(page, "support", "support.zip", app_data.shapes())
+        send(page, "query", "query.zip", app_data.zipped({f"{i}.png": app_data.png(i % 9) for i in range(1500)}))
+        says(page, "#query .sent", "1500 images")
+        page.get_by_role("button", name="Label the images").click()
+        playwright.expect(page.locator("#progress-words")).to_contain_text("of 1506 images")
+        held = []
+        page.route("**/events", lambda route: held.append(route))
+        page.reload()
+        playwright.expect(page.locator("#work")).to_be_visible()
+        with page.expect_response("**/cancel"):
+            page.get_by_role("button", name="Cancel").click()
+        page.wait_for_function("async () => (await (await fetch('/state')).json()).job.status === 'cancelled'")
+        held[0].continue_()
+        says(page, "#trouble", "Cancelled.")
 
 
 def test_what_is_refused_is_refused_with_a_sentence_and_leaves_nothing(browser, server, tmp_path):
@@ -231,8 +253,12 @@ def test_swapped_folders_are_noticed_and_swapped(browser, server, tmp_path):
         says(page, "#support .sent", "only one class, photos")
         page.locator("#query input.folder").set_input_files(folder)
         says(page, "#support .sent", "Are the two sides swapped?")
+        page.get_by_role("button", name="Label the images").click()
+        playwright.expect(page.locator("#work")).to_be_hidden()
+        playwright.expect(page.locator(".problem:visible")).to_have_count(1)  # and not a second time
         page.get_by_role("button", name="Swap the two sides").click()
         says(page, "#support .sent", "6 images of 3 classes")
+        playwright.expect(page.locator(".problem:visible")).to_have_count(0)
         label(page, 4)
 
 
@@ -248,7 +274,7 @@ def test_two_visitors_at_once_and_a_phone(browser, server):
             page.get_by_role("button", name="Label the images").click()
         for page, count, names in ((one, 8, {"circle", "square"}), (two, 6, {"cross", "star"})):
             sees(page, ".tile", count)
-            assert set(page.locator(".tile b").all_inner_texts()) <= names
+            assert set(page.locator(".tile b").all_text_contents()) <= names
         assert two.evaluate("document.documentElement.scrollWidth") <= 390
         two.locator(".tile .pic").first.tap()
         two.locator("dialog .candidate").nth(1).tap()
@@ -297,5 +323,5 @@ def test_a_visitor_who_removes_everything_begins_anew(browser, server):
         page.get_by_role("button", name="handwritten digits").click()
         sees(page, ".tile", 60)
         page.get_by_role("button", name="Remove everything now").click()
-        playwright.expect(page.locator("#welcome")).to_be_visible(timeout=WAIT)
+        playwright.expect(page.locator("#welcome")).to_be_visible()
         sees(page, ".tile", 0)

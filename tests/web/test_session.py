@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import unem
 from helpers import app_data
@@ -129,6 +131,27 @@ def test_unreadable_images_are_left_out_and_named():
     reasons = dict(session.support.left_out)
     assert reasons["cat/page.jpg"] == "is an HTML page, not an image"
     assert "400 × 300 pixels, more than the 0.1 million" in reasons["dog/large.png"]
+
+
+def test_a_photograph_of_108_million_pixels_is_taken():
+    """Telephones make them; a JPEG is decoded smaller, so that the limit of what is in memory holds."""
+    content, limits = io.BytesIO(), Limits()
+    Image.new("L", (12000, 9000), 7).save(content, "JPEG")
+    assert limits.pixels < 12000 * 9000
+    session = Session(limits)
+    receive(session, "support", "cat_1.jpg", content.getvalue())
+    list(session.examined())
+    assert session.support.left_out == []
+    (item,) = session.support.items
+    assert Image.open(io.BytesIO(item.thumbnail)).size == (256, 192)
+    assert Image.open(io.BytesIO(item.large(limits.pixels))).size == (1200, 900)
+
+
+def test_limits_are_checked():
+    assert Limits.of(1, 2, 178).pixels == 178 * MB
+    for given in ((0, 2, 50), (1, 0, 50), (1, 2, 0), (1, 2, 200)):
+        with pytest.raises(InputError, match="max_"):
+            Limits.of(*given)
 
 
 def test_what_is_missing_is_said(models):

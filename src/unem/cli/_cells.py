@@ -10,6 +10,7 @@ import typer
 from rich import box
 from rich.table import Table
 
+from unem._words import counted
 from unem.cli._options import ExecutionOptions, check_device
 from unem.cli._output import err, note, out, progress_bars, say
 
@@ -27,14 +28,16 @@ def print_plan(plan: Plan, results: Path) -> None:
     table = Table(
         "cell", "features", "method", "settings", "shots", "K_eff", "|Q|", "tasks", "seed", box=box.SIMPLE_HEAD
     )
+    there = {cell.name for cell in plan.cells if store is not None and cell.name in store}
     for cell in plan.cells:
-        protocol, there = cell.protocol, store is not None and cell.name in store
+        protocol = cell.protocol
         settings = ", ".join(f"{k}={v}" for k, v in cell.settings.items())
         numbers = (protocol.shots, protocol.effective_classes, protocol.queries, cell.tasks, cell.seed)
-        name = cell.name[:8] + (" ✓" if there else "")
+        name = cell.name[:8] + (" ✓" if cell.name in there else "")
         table.add_row(name, cell.images.features, cell.method, settings, *map(str, numbers))
     out.print(table)
-    say(f"{len(plan.cells)} cells; ✓ are there already")
+    some = "; ✓ marks those that are computed already" if there else ""
+    say(counted(len(plan.cells), "cell") + some)
     print_left_out(plan.left_out)
 
 
@@ -65,7 +68,7 @@ def execute_cells(cells: Sequence[Cell], store: ResultsStore, features: Path, ex
             return execute(cells, store, engine, tell)
     except KeyboardInterrupt:
         count = sum(cell.name in store for cell in cells)
-        say(f"{count} of {len(cells)} cells are done and kept; the same command computes the rest", err)
+        say(f"{count} of {counted(len(cells), 'cell')} done and kept; the same command computes the rest", err)
         raise
     finally:
         engine.close()
@@ -88,12 +91,12 @@ def conclude(done: Execution, cells: int, execution: ExecutionOptions) -> None:
         computed = cells - done.found - len(done.failed)
         speed = f" in {done.seconds:.1f} s" if computed else ""
         counts = f"{done.found} were there, {computed} computed{speed}, {len(done.failed)} failed"
-        say(f"{cells} cells: {counts}; rows in {execution.results}")
+        say(f"{counted(cells, 'cell')}: {counts}; rows in {execution.results}")
     reasons: dict[str, list[str]] = {}
     for name, reason in done.failed.items():
         reasons.setdefault(reason, []).append(name)
     for reason, names in reasons.items():
         some = ", ".join(n[:8] for n in names[:5]) + (" …" if len(names) > 5 else "")
-        note(f"{len(names)} cells ({some}): {reason}", "failed", "red")
+        note(f"{counted(len(names), 'cell')} ({some}): {reason}", "failed", "red")
     if done.failed:
         raise typer.Exit(1)

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -25,6 +26,7 @@ import typer
 
 from unem._io import check_exists
 from unem.cli._groups import OptionGroup, option_group
+from unem.cli._output import note
 from unem.cli._values import BALANCES, FORMATS, PRECISIONS, SPLIT_SEPARATOR
 from unem.errors import InputError
 
@@ -51,6 +53,7 @@ __all__ = [
     "Seed",
     "Settings",
     "TaskOptions",
+    "about",
     "backbone_options",
     "check_choice",
     "check_device",
@@ -66,6 +69,8 @@ __all__ = [
     "run_options",
     "task_options",
 ]
+
+TRAIN = "train"  # the split of labelled images, where a file has one
 
 # -- single options ----------------------------------------------------------------------------------------------------
 
@@ -83,6 +88,18 @@ ResultsFolder = Annotated[Path, typer.Argument(metavar="RESULTS", help="Folder o
 def check_choice(option: str, value: str, choices: Sequence[str]) -> None:
     if value not in choices:
         raise InputError(f"--{option}: expected {' or '.join(choices)}, got {value!r}")
+
+
+@contextmanager
+def about(option: str, name: str) -> Iterator[None]:
+    """What the library says of ``name`` is about this option, as ``split: …`` is about --query-split or another."""
+    try:
+        yield
+    except InputError as error:
+        beginning, colon, rest = str(error).partition(":")
+        if not colon or beginning != name:
+            raise
+        raise InputError(f"{option}:{rest}") from None
 
 
 def check_device(device: str) -> str:
@@ -154,7 +171,8 @@ class PoolOptions(FileOptions):
     ] = None
     query_split: Annotated[str, typer.Option(help="Split the queries come from.")] = "test"
 
-    def read(self) -> Pools:
+    def read(self, *, hint: bool = False) -> Pools:
+        """Support and query; with a hint where the support could come from the training images."""
         features, name = self.load(), self.features.name
         if not features.splits:
             if given := sorted({"support_split", "query_split"} & self.given, reverse=True):
@@ -166,7 +184,21 @@ class PoolOptions(FileOptions):
                 f"{', '.join(features.splits)}: choose with --query-split and --support-split "
                 f"(several: {SPLIT_SEPARATOR.join(features.splits)})"
             )
-        return self._divide(features, self.query_split, "--query-split")
+        pools = self._divide(features, self.query_split, "--query-split")
+        if hint and pools.query is None and self.support_split is None and self._has_train(features):
+            note(f"support images come from {self.query_split!r}; --support-split {TRAIN} takes them from {TRAIN!r}")
+        return pools
+
+    def _has_train(self, features: FeatureSet) -> bool:
+        """Whether there are training images of the classes that the queries are of, beside those."""
+        split_names = self.query_split.split(SPLIT_SEPARATOR)
+        if features.split_names is None or TRAIN not in features.splits or TRAIN in split_names:
+            return False
+        import numpy as np
+
+        labels, splits = features.labels.cpu().numpy(), features.split_names
+        train, query = (np.unique(labels[np.isin(splits, names)]) for names in ([TRAIN], split_names))
+        return np.array_equal(train, query)
 
     def read_for_tuning(self, split: str) -> Pools:
         """With the queries of another split, which the file must have."""
@@ -179,13 +211,17 @@ class PoolOptions(FileOptions):
         support_split = self.support_split or query_split
         support_names, query_names = (set(s.split(SPLIT_SEPARATOR)) for s in (support_split, query_split))
         if support_names == query_names:
-            return Pools(features.split(query_split))
+            with about(option, "split"):
+                return Pools(features.split(query_split))
         if common := sorted(support_names & query_names):
             raise InputError(
                 f"--support-split {support_split} and {option} {query_split} share {', '.join(common)}; "
                 "use equal splits (images are then kept apart) or disjoint ones"
             )
-        return Pools(features.split(support_split), features.split(query_split))
+        with about("--support-split", "split"):
+            support = features.split(support_split)
+        with about(option, "split"):
+            return Pools(support, features.split(query_split))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,14 +279,22 @@ class ProtocolOptions(DrawOptions):
 class MethodOptions(OptionGroup):
     """A method with its schedule and settings."""
 
-    method: Annotated[str, typer.Option(help="A method of `unem methods`.")] = "unem-gaussian"
+    method: Annotated[
+        str, typer.Option(help="A method of `unem methods`; with --schedule, the one that it is for unless named.")
+    ] = "evidence"
     schedule: Annotated[
         str | None, typer.Option(help="Schedule file or preset, for the unem methods.", show_default=False)
     ] = None
     settings: Settings = None
 
     def create(self, protocol: Protocol, num_classes: int) -> Method:
-        return make_method(self.method, self.schedule, self.settings, protocol, num_classes)
+        name = self.method
+        if self.schedule is not None and "method" not in self.given:
+            from unem.methods import method_for
+            from unem.presets import load_schedule
+
+            name = method_for(load_schedule(self.schedule)).name
+        return make_method(name, self.schedule, self.settings, protocol, num_classes)
 
 
 def make_method(

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from unem._io import to_json, write_json
+from unem._words import counted
 from unem.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from unem.evaluation import Evaluation
 
 __all__ = [
-    "counted",
     "emit_json",
     "err",
     "named_progress_bar",
@@ -63,9 +63,10 @@ def emit_json(value: Any, target: str) -> None:
 
 @contextmanager
 def progress_bars(quiet: bool, *columns: str) -> Iterator[Progress]:
+    hidden = quiet or not err.is_terminal  # in a file nothing would be left of a bar but an empty line
     parts = [TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}")]
     with Progress(
-        *parts, *(TextColumn(c) for c in columns), TimeRemainingColumn(), console=err, disable=quiet, transient=True
+        *parts, *(TextColumn(c) for c in columns), TimeRemainingColumn(), console=err, disable=hidden, transient=True
     ) as progress:
         yield progress
 
@@ -86,7 +87,7 @@ def named_progress_bar(quiet: bool, what: str, total: int | None = None) -> Iter
         yield lambda what, done, total: bars.update(bar, description=what, completed=done, total=total)
 
 
-def results_table(results: list[Evaluation], title: str) -> Table:
+def results_table(results: list[Evaluation], title: str | None = None) -> Table:
     table = Table(title=title)
     table.add_column("method")
     for column in ("accuracy %", "± 95 %", "calibration error %", "ms / task"):
@@ -105,27 +106,32 @@ def results_table(results: list[Evaluation], title: str) -> Table:
     return table
 
 
-def counted(number: int, one: str, many: str | None = None) -> str:
-    """A number with its noun.
-
-    Example:
-        >>> counted(1, "class", "classes"), counted(1200, "image")
-        ('1 class', '1,200 images')
-    """
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
-def title_of(result: Evaluation) -> str:
+def title_of(result: Evaluation, *, shots: bool = True) -> str:
+    """Which tasks were drawn, and from where; without the shots where a table has them in a column."""
     s = result.protocol
     effective = s["effective_classes"]
     effective = f"{effective[0]}-{effective[1]}" if isinstance(effective, tuple) else effective
     return (
-        f"{s['query_features']}: {counted(s['shots'], 'shot')}, {effective} of {s['classes']} classes, "
+        f"{_pools(s['features'], s['query_features'])}: {counted(s['shots'], 'shot') + ', ' if shots else ''}"
+        f"{effective} of {counted(s['classes'], 'class', 'classes')}, "
         f"{counted(s['queries'], 'query', 'queries')}, {counted(s['tasks'], 'task')}"
     )
 
 
+def _pools(support: str, query: str) -> str:
+    """Names such as ``FILE/SPLIT`` as the file, and where support and queries come from."""
+    (file, slash, split), (query_file, _, query_split) = support.rpartition("/"), query.rpartition("/")
+    if support == query:
+        return f"{file}, support and query from {split}" if slash else query
+    if slash and file == query_file:
+        return f"{file}, support from {split}, query from {query_split}"
+    return f"{query}, support from {support}"
+
+
 def schedule_table(schedule: Schedule, queries: int, title: str | None = None) -> Table:
+    """λ, β and T of each layer; "–" where λ has no influence, because no query is assigned yet."""
+    from unem.core.laws import LAWS, Law
+
     spread = schedule.provenance.get("spread")
     table = Table(title=f"{title or 'learned schedule'} (T_z = {schedule.feature_scale:.3g})")
     over = f"mean ± sd of {len(spread['seeds'])} seeds" if spread else ""
@@ -138,6 +144,7 @@ def schedule_table(schedule: Schedule, queries: int, title: str | None = None) -
         *([over] if spread else []),
     ):
         table.add_column(column, justify="right")
+    unknown = LAWS.get(schedule.law or "", Law).starts_from_support
     rows = zip(schedule.lam(queries), schedule.class_balances, schedule.temperatures, strict=True)
     for layer, (lam, beta, temperature) in enumerate(rows):
         seeds = (
@@ -148,8 +155,13 @@ def schedule_table(schedule: Schedule, queries: int, title: str | None = None) -
             if spread
             else []
         )
-        numbers = [f"{lam:.1f}", *seeds[:1], f"{beta:.3f}", f"{temperature:.3f}", *seeds[1:]]
+        balance = [f"{lam:.1f}", *seeds[:1], f"{beta:.3f}"]
+        if unknown and layer == 0:
+            balance = ["–" for _ in balance]
+        numbers = [*balance, f"{temperature:.3f}", *seeds[1:]]
         table.add_row(str(layer), *numbers)
+    if unknown:
+        table.caption = "–: no query is assigned before layer 0, so that its λ has no influence"
     return table
 
 

@@ -11,8 +11,9 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from unem._words import counted
 from unem.cli._options import BackboneOptions, EngineOptions, MethodOptions, parse_settings
-from unem.cli._output import counted, err, note, out, progress_bars, say
+from unem.cli._output import err, note, out, progress_bars, say
 from unem.cli._values import FORMATS
 from unem.errors import InputError
 from unem.progress import Progress

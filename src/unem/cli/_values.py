@@ -9,6 +9,7 @@ from __future__ import annotations
 __all__ = [
     "BALANCES",
     "DECISIONS",
+    "DECODING",
     "DOUBTFUL",
     "FORMATS",
     "LEARNED",
@@ -23,6 +24,7 @@ __all__ = [
 
 BALANCES = ("pooled", "balanced", "dirichlet(a)")  # unem.data
 DECISIONS = ("accuracy", "balanced")  # unem.inference
+DECODING = ("auto", "threads", "processes")  # unem.vision.extraction
 DOUBTFUL = 0.8  # unem.inference
 FORMATS = (".safetensors", ".npz", ".npy", ".pt", ".pth")  # unem.data
 LEARNED = ("unem-dirichlet", "unem-gaussian", "unem-joint", "unem-plus", "zero-shot-unem-joint")  # unem.methods

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from unem._io import check_writable
+from unem._words import counted
 from unem.cli._options import (
     PoolOptions,
     ProtocolOptions,
@@ -62,7 +63,8 @@ def calibrate_command(
         )
     emit_json(calibration.to_dict(), str(output))
     if not run.quiet:
-        say(f"{made.name}: temperature {calibration.temperature:.3g}, {calibration.tasks} tasks for thresholds")
+        tasks = counted(calibration.tasks, "task")
+        say(f"{made.name}: temperature {calibration.temperature:.3g}, {tasks} for thresholds")
         say(f"calibration: {output}")
 
 

@@ -16,13 +16,14 @@ from unem.cli._options import (
     DrawOptions,
     PoolOptions,
     TaskOptions,
+    about,
     check_device,
     draw_options,
     make_method,
     pool_options,
     task_options,
 )
-from unem.cli._output import named_progress_bar, note, out
+from unem.cli._output import named_progress_bar, note, out, say, title_of
 from unem.cli.app import MEASURE, command
 from unem.errors import InputError
 
@@ -102,7 +103,7 @@ def compare_command(
     if output:
         _check_output(output)
     counts = _parse_shots(shots)
-    support, query = pools.read()
+    support, query = pools.read(hint=not run.quiet)
     from unem.evaluation import compare
 
     protocol = draw.protocol(support, counts[0])
@@ -125,6 +126,7 @@ def compare_command(
     if output:
         _write(result, output)
     if not run.quiet:
+        say(title_of(result.evaluations[0][1][0], shots=False))
         out.print(_table(result))
 
 
@@ -171,7 +173,8 @@ def _method(word: str, protocol: Protocol, support: FeatureSet, validation: Vali
     from unem.methods import create_for, method_info
 
     name, equals, file = word.partition("=")
-    info = method_info(name)
+    with about("--methods", "method"):
+        info = method_info(name)
     if info.inputs != "features" and support.kind == "embeddings" and support.text_features is None:
         raise InputError(f"--methods: {name} needs text features, which {support.name!r} does not have")
     if not equals and validation and info.learned:
@@ -197,9 +200,12 @@ def _table(result: Comparison) -> Table:
     """Intervals beside their numbers, and what tuning took instead of memory and calibration: a terminal is narrow."""
     from unem.evaluation import cells
 
+    names = [[r.method["name"] for r in results] for _, results in result.evaluations]
     more = {"tail_accuracy": "worst\ntenth", "ms_per_task": "ms/task"}
     if any(row["validation_tasks"] for row in result.rows()):
         more |= {"chosen": "settings", "validation_tasks": "valid.\ntasks", "tuning_seconds": "tuning\ns"}
+    elif any(len(set(some)) < len(some) for some in names):  # their settings tell them apart
+        more |= {"chosen": "settings"}
     else:
         more |= {"calibration_error": "calib.\nerror", "peak_memory_mb": "MB"}
     table = Table("method", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1))

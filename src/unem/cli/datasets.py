@@ -10,8 +10,9 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from unem._words import counted
 from unem.cli._options import AsJson, Quiet
-from unem.cli._output import counted, emit_json, note, out, progress_bar, say
+from unem.cli._output import emit_json, note, out, progress_bar, say
 from unem.cli.app import RESEARCH, command, sub_application
 
 if TYPE_CHECKING:

@@ -66,7 +66,7 @@ def eval_command(
     """Measure a method's accuracy over many tasks, with its 95 % interval, calibration error, time and memory."""
     if json_file and json_file != "-":
         check_writable(json_file)
-    support, query = pools.read()
+    support, query = pools.read(hint=not run.quiet)
     from unem.evaluation import Calibration, assess, evaluate
 
     drawn = protocol.for_(support)
@@ -96,7 +96,8 @@ def _print_result(result: Evaluation | Assessment) -> None:
     from unem.evaluation import Assessment
 
     evaluation = result.evaluation if isinstance(result, Assessment) else result
-    out.print(results_table([evaluation], title=title_of(evaluation)))
+    say(title_of(evaluation))  # above the table: longer than the table is wide
+    out.print(results_table([evaluation]))
     if isinstance(result, Assessment):
         say(
             f"calibrated: error {evaluation.calibration_error:.1f} % before, {result.calibration_error:.1f} % after\n"

@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unem._io import check_writable, guarded, write_aside
+from unem._words import counted
 from unem.cli._groups import OptionGroup, option_group
 from unem.cli._options import (
     BackboneOptions,
     EngineOptions,
     Quiet,
     backbone_options,
+    check_choice,
     engine_options,
 )
-from unem.cli._output import counted, err, note, progress_bars, say
-from unem.cli._values import SHARD
+from unem.cli._output import err, note, progress_bars, say
+from unem.cli._values import DECODING, SHARD
 from unem.cli.app import LABEL, command
 from unem.errors import InputError
 from unem.progress import Progress
@@ -78,7 +80,7 @@ class OutputOptions(OptionGroup):
     helps={
         "engine": "local or ray (a cluster).",
         "address": "Ray cluster, such as auto or HOST:PORT.",
-        "workers": "Threads that decode, or workers of Ray.  [default: cores]",
+        "workers": "Threads or processes that decode, or workers of Ray.  [default: cores]",
     }
 )
 def extract_command(
@@ -98,6 +100,9 @@ def extract_command(
         typer.Option(help="Images in one call of the model.  [default: by memory]", show_default=False, min=1),
     ] = None,
     shard_size: Annotated[int, typer.Option(help="Images per shard.", min=1)] = SHARD,
+    decoding: Annotated[
+        str, typer.Option(help="Decode images in threads or processes; auto: processes for a model on a GPU.")
+    ] = "auto",
     quiet: Quiet = False,
 ) -> None:
     """Compute features of labelled images, as a file for all other commands.
@@ -106,6 +111,9 @@ def extract_command(
     rest, and the file comes out the same to the byte.
     """
     on_cluster = engine.uses_ray()
+    check_choice("decoding", decoding, DECODING)
+    if on_cluster and decoding != "auto":
+        raise InputError("--decoding: goes with --engine local")
     outputs.check()
     from unem.vision.datasets import images_of
 
@@ -114,7 +122,7 @@ def extract_command(
     model = backbone.load("cpu" if on_cluster else None)
     if outputs.prompt and not model.has_text:
         raise InputError(f"--prompt: {model.id!r} knows images only; texts need a vision-language model such as CLIP")
-    how: dict[str, Any] = {"batch_size": batch_size or "auto", "workers": engine.workers}
+    how: dict[str, Any] = {"batch_size": batch_size or "auto", "workers": engine.workers, "decoding": decoding}
     if on_cluster:
         how = {"engine": _ray_engine(model, backbone, engine, batch_size)}
     made = _extract(listed, model, quiet, shard_size=shard_size, work_dir=outputs.parts, **how)

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
+from unem._words import counted
 from unem.cli._options import AsJson, FileOptions, file_options
 from unem.cli._output import emit_json, out
 from unem.cli.app import MEASURE, command, sub_application
@@ -34,6 +35,8 @@ def _table(info: Mapping[str, Any]) -> Table:
     for name, split in info["splits"].items():
         low, high = split["images_per_class"]
         table.add_row(
-            f"split {name}", f"{split['images']} images, {split['classes']} classes, {low}–{high} images a class"
+            f"split {name}",
+            f"{counted(split['images'], 'image')}, {counted(split['classes'], 'class', 'classes')}, "
+            f"{low}–{high} images a class",
         )
     return table

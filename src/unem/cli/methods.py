@@ -39,7 +39,7 @@ def methods_command(
 def _row(info: MethodInfo) -> dict[str, Any]:
     return {
         "name": info.name,
-        "summary": info.summary,
+        "summary": _summary(info),
         "inputs": info.inputs,
         "transductive": info.transductive,
         "learned": info.learned,
@@ -48,10 +48,15 @@ def _row(info: MethodInfo) -> dict[str, Any]:
     }
 
 
+def _summary(info: MethodInfo) -> str:
+    """Without the marks of the docstring that it comes from."""
+    return info.summary.replace("``", "")
+
+
 def _table(infos: Sequence[MethodInfo]) -> Table:
     table = Table("method", "input", "what it is")
     table.add_column("settings", overflow="fold")
     for info in infos:
         settings = "\n".join(f"{k}={v}" for k, v in info.options.items())
-        table.add_row(info.name, info.inputs, escape(info.summary), escape(settings))
+        table.add_row(info.name, info.inputs, escape(_summary(info)), escape(settings))
     return table

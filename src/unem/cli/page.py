@@ -45,7 +45,13 @@ def app_command(
     max_images: Annotated[
         int, typer.Option(help="Most images in an upload, of the examples and of the images to label.", min=2)
     ] = 2000,
-    max_megapixels: Annotated[float, typer.Option(help="Most pixels of one image, in millions.", min=0.001)] = 50,
+    max_megapixels: Annotated[
+        float,
+        typer.Option(
+            help="Most pixels of one image as it is decoded, in millions (178 at most); large JPEGs become smaller.",
+            min=0.001,
+        ),
+    ] = 50,
     device: Device = "cpu",
 ) -> None:
     """Serve a web page: drop images, see them labelled, correct some, label again.

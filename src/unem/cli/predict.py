@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
-from rich.markup import escape
-from rich.table import Table
 
 from unem._extras import require
 from unem._io import check_exists, check_writable
@@ -28,8 +26,9 @@ from unem.cli._options import (
     method_options,
     parse_settings,
 )
-from unem.cli._output import err, note, out, progress_bar, progress_bars, say
+from unem.cli._output import progress_bar, progress_bars
 from unem.cli._predict_shards import check_unused, is_features, predict_features, predict_images, print_result
+from unem.cli._predict_summary import print_files, print_notes, print_summary
 from unem.cli._values import DECISIONS, DOUBTFUL, TABLES
 from unem.cli.app import LABEL, command
 from unem.errors import InputError
@@ -37,11 +36,8 @@ from unem.progress import Progress
 
 if TYPE_CHECKING:
     from unem.inference import Labelling
-    from unem.vision.extraction import Failure
 
 __all__: list[str] = []
-
-NAMED = 10  # files of a list on the screen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +152,7 @@ class OutputOptions(OptionGroup):
 
     def _check_ours(self, name: str, file: Path, is_ours: Callable[[Path], bool]) -> None:
         if not self.force and file.exists() and file.stat().st_size and not is_ours(file):
-            raise InputError(f"{name}: {str(file)!r} is there, and not an earlier result; --force overwrites it")
+            raise InputError(f"{name}: {str(file)!r} exists and was not written by unem; --force overwrites it")
 
     def check_apart(self, images: ImageOptions) -> None:
         """Nothing is written over what is read, and copies do not become images to label."""
@@ -251,6 +247,7 @@ class CacheOptions(OptionGroup):
     epilog="Example:  unem predict --support few --query photos -o labels.csv --contact-sheet sheet.html\n\n"
     "Names alone:  unem predict --classes names.txt --query photos --backbone openai/clip-vit-base-patch32 "
     "-o labels.csv\n\n"
+    "With corrections:  unem predict --support few --query photos --corrections unem-corrections.csv -o labels.csv\n\n"
     "Into folders:  unem predict --support few --query photos --copy-to sorted\n\n"
     "Files of features, on a cluster:  unem predict --support few.safetensors --query shards --engine ray -o "
     "labels.parquet",
@@ -292,6 +289,7 @@ def predict_command(
     Where --support is a file of labelled features and --query a folder of such files, or with --engine ray, the queries
     are never in one memory, and the output is a folder of tables.
     """
+    began = time.monotonic()  # torch is imported later: what a user waits for is counted
     features = is_features(images.support)
     if engine.uses_ray() or features:
         groups: list[OptionGroup] = [images, outputs, backbone, method, answers, cache]
@@ -307,8 +305,8 @@ def predict_command(
     labelling = _label(arguments, backbone, method, cache, quiet)
     _write(labelling, outputs, quiet)
     if not quiet:
-        _print_summary(labelling, outputs)
-    _print_notes(labelling, images)
+        print_summary(labelling, outputs, time.monotonic() - began)
+    print_notes(labelling, images.support, images.query)
 
 
 def _predict_in_shards(
@@ -393,88 +391,4 @@ def _write(labelling: Labelling, outputs: OutputOptions, quiet: bool) -> None:
     if outputs.copy_to is not None:
         with progress_bar(quiet, "copies") as progress:
             problems = labelling.copy_to(outputs.copy_to, progress=progress)
-        _print_files("could not be copied", problems)
-
-
-def _print_summary(labelling: Labelling, outputs: OutputOptions) -> None:
-    """On the screen, unless the table is there already: then beside it."""
-    from unem.inference import INDEPENDENT
-
-    screen = err if outputs.output == "-" else out
-    below = outputs.doubtful_below
-    screen.print(_class_table(labelling, below))
-    if labelling.answer.none_of_these is not None:
-        say(f"{labelling.none_name}: {labelling.counts()[labelling.none_name]} of {len(labelling)}", screen)
-    empty = sum(not count for name, count in labelling.counts().items() if name in labelling.class_names)
-    without = f"; {empty} {'class' if empty == 1 else 'classes'} without an image" if empty else ""
-    answer, took = labelling.answer, sum(labelling.seconds.values())
-    doubtful = f"{labelling.doubtful(below)} doubtful (below {100 * below:.0f} %)"
-    say(
-        f"{len(labelling)} {'image' if len(labelling) == 1 else 'images'}, {doubtful}{without}, in {took:.1f} s", screen
-    )
-    changed = int((answer.labels != answer.independent).sum())
-    how = f"nearest mean ({INDEPENDENT})" if labelling.support is not None else "nearest text"
-    say(f"{answer.method}: {answer.reason}", screen)
-    differ = "label differs" if changed == 1 else "labels differ"
-    say(f"{changed} {differ} from the {how}, which classifies each image by itself", screen)
-    if outputs.output != "-":
-        say(f"table: {outputs.output}", screen)
-    for what, where in (("contact sheet", outputs.contact_sheet), ("copies", outputs.copy_to)):
-        if where is not None:
-            say(f"{what}: {where}", err)
-
-
-def _class_table(labelling: Labelling, below: float) -> Table:
-    from unem.inference import readable
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("class", overflow="fold")
-    for column in ("images", "doubtful"):
-        table.add_column(column, justify="right")
-    doubtful: dict[str, int] = {}
-    for row in labelling.rows:
-        if row.probability < below and not row.none_of_these:
-            doubtful[row.label] = doubtful.get(row.label, 0) + 1
-    for name, count in sorted(labelling.counts().items(), key=lambda item: -item[1]):
-        if count:
-            table.add_row(escape(readable(name)), str(count), str(doubtful.get(readable(name), "")))
-    return table
-
-
-def _print_notes(labelling: Labelling, images: ImageOptions) -> None:
-    for text in labelling.notes:
-        note(text)
-    for folder in filter(None, (images.support, images.query)):
-        _print_others(folder)
-    answer = labelling.answer
-    if answer.decision == "accuracy" and len(answer.emptied) and answer.changed:
-        labels = "1 label" if answer.changed == 1 else f"{answer.changed} labels"
-        say(f"  --decision balanced would change {labels}", err)
-    if labelling.repeated:
-        from unem.vision.extraction import Failure
-
-        pairs = [Failure(q, f"is {s} of the support") for q, s in labelling.repeated]
-        _print_files("of the query also in the support", pairs)
-    _print_files("of the support could not be read", labelling.support_failures)
-    _print_files("could not be read", labelling.failures)
-
-
-def _print_others(folder: Path) -> None:
-    """Which files of a folder were not looked at: a photograph may have an ending that is not known."""
-    from unem.vision.images import other_files
-
-    others = other_files(folder) if folder.is_dir() else []
-    if others:
-        named = ", ".join(repr(name) for name in others[:3]) + (", …" if len(others) > 3 else "")
-        count = "1 file is no image by its name" if len(others) == 1 else f"{len(others)} files are no images by name"
-        note(f"{count}, and left out of {str(folder)!r}: {named}")
-
-
-def _print_files(what: str, files: Sequence[Failure]) -> None:
-    if not files:
-        return
-    note(f"{len(files)} {'file' if len(files) == 1 else 'files'} {what}")
-    for file in files[:NAMED]:
-        say(f"  {file.path!r} {file.reason}", err)
-    if len(files) > NAMED:
-        say(f"  … and {len(files) - NAMED} more; all are on the contact sheet and in a .json table", err)
+        print_files("file", "files", "could not be copied", problems)

@@ -11,6 +11,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn
 
 from unem._io import check_writable
+from unem._words import counted
 from unem.cli._groups import OptionGroup, option_group
 from unem.cli._options import RunOptions, check_device, run_options
 from unem.cli._output import err, note, progress_bar, say
@@ -89,7 +90,8 @@ class SplitOptions(OptionGroup):
             return table.split(base), None
         parts = table.split(base), table.split(validation)
         if common := sorted(set(parts[0].class_names) & set(parts[1].class_names)):
-            where = f"{len(common)} classes are in both {base} and {validation} ({common[0]}, …)"
+            some = common[0] + (", …" if len(common) > 1 else "")
+            where = f"{counted(len(common), 'class is', 'classes are')} in both {base} and {validation} ({some})"
             note(f"{where}: validation is not on new classes")
         return parts
 
@@ -136,11 +138,11 @@ def pretrain_command(
     base, validation = splits.divide(_read_images(images, config.size, run.quiet), run.seed)
     checkpoint = Path(f"{output}.checkpoint.safetensors")
     if resume and not checkpoint.exists() and _finished(output, base, validation, config):
-        say(f"{output} is the end of this very run already")
+        say(f"{output} is already the result of this run")
         return
     result = _pretrain(base, validation, config, device, checkpoint, resume, compiled, run.quiet)
     if result.interrupted:
-        say(f"{len(result.history)} of {config.epochs} epochs are kept, the same command goes on", err)
+        say(f"{len(result.history)} of {counted(config.epochs, 'epoch')} kept; the same command continues", err)
         end_interrupted()
     result.save(output)
     checkpoint.unlink(missing_ok=True)
@@ -161,7 +163,7 @@ def _read_images(path: Path, size: int, quiet: bool) -> ImageTensors:
     for name, reason in list(table.skipped.items())[:NAMED]:
         note(f"{name}: {reason}", "skipped")
     if len(table.skipped) > NAMED:
-        note(f"{len(table.skipped)} files in all", "skipped")
+        note(f"{counted(len(table.skipped), 'file')} in all", "skipped")
     return table
 
 
@@ -239,11 +241,12 @@ def _pretrain(
 def _summary(result: Pretrained, base: ImageTensors, validation: ImageTensors | None) -> str:
     last = result.history[-1]
     text = (
-        f"{result.network.name}: {len(base)} images of {base.num_classes} base classes, {last.number} epochs, "
+        f"{result.network.name}: {counted(len(base), 'image')} of "
+        f"{counted(base.num_classes, 'base class', 'base classes')}, {counted(last.number, 'epoch')}, "
         f"loss {last.loss:.3f}, {last.accuracy:.1f} % of the crops right"
     )
     if validation is not None:
         kept = result.history[result.info["kept_epoch"] - 1]
         text += f"; kept epoch {kept.number}, {kept.validation_accuracy:.1f} % on tasks of "
-        text += f"{validation.num_classes} validation classes"
+        text += counted(validation.num_classes, "validation class", "validation classes")
     return text

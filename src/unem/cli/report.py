@@ -25,7 +25,7 @@ def report_command(
     ] = None,
     confusion: Annotated[
         str | None,
-        typer.Option(help="Row whose confusion is shown.  [default: the best learned one]", show_default=False),
+        typer.Option(help="Row whose confusion is shown.  [default: the best at the fewest shots]", show_default=False),
     ] = None,
     title: Annotated[str, typer.Option(help="Heading of the page.")] = "Results",
     quiet: Quiet = False,

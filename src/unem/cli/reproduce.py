@@ -58,12 +58,13 @@ def reproduce_command(
     with how to get them.
     """
     from unem.experiments import FeatureFolder, Plan, ResultsStore
-    from unem.experiments.paper import list_recipes, plan_recipe, recipe
+    from unem.experiments.paper import check_methods, list_recipes, plan_recipe, recipe
 
     if name is None:
         _print_recipes()
         return
     chosen = list_recipes() if name == "all" else [recipe(name)]
+    check_methods(methods, chosen)
     folder = FeatureFolder(features)
     plans = [plan_recipe(r, folder, execution.overrides, methods=methods, stand_in=stand_in) for r in chosen]
     total = sum((p.plan for p in plans), Plan())
@@ -73,7 +74,7 @@ def reproduce_command(
         return
     store = ResultsStore(execution.results)
     for p in plans:
-        store.save_plan(p.recipe.name, p.to_dict())
+        store.save_plan(p.recipe.name, p.to_dict(), adds=True)
     done = execute_cells(total.cells, store, features, execution)
     if not execution.quiet:
         for p in plans:

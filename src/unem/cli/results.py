@@ -13,8 +13,9 @@ from rich import box
 from rich.table import Table
 
 from unem._io import to_json, write_aside
+from unem._words import counted
 from unem.cli._options import ResultsFolder
-from unem.cli._output import counted, emit_json, note, out, say
+from unem.cli._output import emit_json, note, out, say
 from unem.cli.app import RESEARCH, command, sub_application
 from unem.errors import InputError
 

@@ -10,6 +10,7 @@ from rich import box
 from rich.table import Table
 
 from unem._io import check_writable, write_json
+from unem._words import counted
 from unem.cli._options import (
     PoolOptions,
     ProtocolOptions,
@@ -85,4 +86,4 @@ def _print_result(result: Tuned) -> None:
         table.add_row(*cells, f"{trial['accuracy']:.2f}", style="bold" if best else None)
     out.print(table)
     chosen = ", ".join(f"{k} = {v}" for k, v in result.settings.items()) or "its defaults: nothing to tune"
-    say(f"{result.method}: {chosen} ({len(result.trials)} evaluations of {result.tasks} tasks)")
+    say(f"{result.method}: {chosen} ({counted(len(result.trials), 'evaluation')} of {counted(result.tasks, 'task')})")

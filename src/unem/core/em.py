@@ -108,8 +108,11 @@ def run(
         if in_one_go is not None:
             return in_one_go, scaled
     weights = values.class_balances, values.temperatures, values.text_weights, values.query_weights
-    assignments = iterate(law, scaled, *weights, observe=observe, log=log)
-    if not (log or values.learned or torch.compiler.is_compiling()):  # a program that is recorded cannot look
+    recorded = torch.compiler.is_compiling()  # a program that is recorded needs the loop, and cannot look
+    assignments = law.unrolled(scaled, values, log=log) if observe is None and not recorded else None
+    if assignments is None:
+        assignments = iterate(law, scaled, *weights, observe=observe, log=log)
+    if not (log or values.learned or recorded):
         _check_assignments(assignments)
     return assignments, scaled
 
@@ -155,10 +158,10 @@ def _wants_gradient(task: Task, law: Law) -> bool:
 def iterate(
     law: Law,
     statistics: Any,
-    class_balances: Sequence[float | Tensor],
-    temperatures: Sequence[float | Tensor],
-    text_weights: Sequence[float | Tensor] = (),
-    query_weights: Sequence[float | Tensor] = (),
+    class_balances: Sequence[float | Tensor] | Tensor,
+    temperatures: Sequence[float | Tensor] | Tensor,
+    text_weights: Sequence[float | Tensor] | Tensor = (),
+    query_weights: Sequence[float | Tensor] | Tensor = (),
     *,
     observe: Observer | None = None,
     log: bool = False,
@@ -172,7 +175,7 @@ def iterate(
     side, earlier = law.side(statistics), law.earlier(statistics)
     assigned = None if assignments is None else assignments.sum(1)
     for layer, (beta, temperature) in enumerate(zip(class_balances, temperatures, strict=True)):
-        weight = query_weights[layer] if query_weights else 1.0
+        weight = query_weights[layer] if len(query_weights) else 1.0
         parameters = law.m_step(statistics, _weighed(assignments, weight), _weighed(assigned, weight), parameters)
         log_prior = None
         if assignments is not None and assigned is not None:  # without assignments π is uniform, and cancels
@@ -191,6 +194,8 @@ def iterate(
 def _weighed(values: Tensor | None, weight: float | Tensor) -> Tensor | None:
     if values is None or (not isinstance(weight, Tensor) and weight == 1):
         return values
+    if isinstance(weight, Tensor) and weight.ndim:  # of each task
+        weight = weight.reshape(-1, *(1,) * (values.ndim - 1))
     return weight * values
 
 

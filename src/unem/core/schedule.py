@@ -27,19 +27,21 @@ class LayerValues:
     """What the loop runs with: β, T, γ and w of each layer, and the numbers that :meth:`unem.core.laws.Law.scaled`
     takes by name.
 
-    Plain numbers, or tensors where they are learned.
+    Plain numbers, or tensors where they are learned: of one number, or ``[task, 1, 1]`` where tasks differ in it; those
+    of all layers may be one tensor.
     """
 
-    class_balances: Sequence[float | Tensor]
-    temperatures: Sequence[float | Tensor]
-    text_weights: Sequence[float | Tensor]
-    query_weights: Sequence[float | Tensor]
+    class_balances: Sequence[float | Tensor] | Tensor
+    temperatures: Sequence[float | Tensor] | Tensor
+    text_weights: Sequence[float | Tensor] | Tensor
+    query_weights: Sequence[float | Tensor] | Tensor
     numbers: Mapping[str, Any]
 
     @property
     def learned(self) -> bool:
         """Whether they are tensors."""
-        return any(isinstance(v, Tensor) for v in (*self.class_balances, *self.temperatures))
+        both = self.class_balances, self.temperatures
+        return any(isinstance(v, Tensor) or any(isinstance(x, Tensor) for x in v) for v in both)
 
 
 @dataclass(frozen=True)

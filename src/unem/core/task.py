@@ -219,6 +219,13 @@ class Task:
         query = Rows(rows.table[:, index]) if rows.index is None else rows.at(rows.index[:, index])
         return self.like(self.support_rows, self.support_labels, query)
 
+    def divided(self, sets: int) -> Task:
+        """The queries of each task as so many sets of equally many, each a task of its own with the same support."""
+        rows, each = self.query_rows, (len(self) * sets, self.num_queries // sets)
+        query = Rows(rows.table.reshape(*each, -1)) if rows.index is None else rows.at(rows.index.reshape(each))
+        which = torch.arange(len(self), device=self.device).repeat_interleave(sets)
+        return self.like(self.support_rows[which], self.support_labels[which], query)
+
     @staticmethod
     def stack(tasks: Sequence[Task]) -> Task:
         """One batch from tasks with the same classes, queries and features; unequal supports are padded.

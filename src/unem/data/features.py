@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unem._words import counted
 from unem.core.task import as_floating, check_dense, check_finite
 from unem.data.formats import read_features, write_features
 from unem.errors import InputError
@@ -154,7 +155,7 @@ class FeatureSet:
         rows = torch.isin(self.labels, wanted).nonzero().squeeze(1)
         if len(rows) == 0:
             raise InputError(f"classes: {self.name!r} has no image of the classes asked for")
-        return self._rows(rows, f"{self.name}[{len(wanted)} classes]")
+        return self._rows(rows, f"{self.name}[{counted(len(wanted), 'class', 'classes')}]")
 
     def _rows(self, rows: Int[Tensor, " image"], name: str) -> FeatureSet:
         """Some of the images, with the classes that occur among them numbered from 0."""
@@ -302,7 +303,7 @@ def _check_labels(labels: Any, images: int, class_names: Sequence[str] | None, t
     if known is None and int(label.max()) >= most:
         raise InputError(
             f"labels: expected values in 0 … K − 1, found {int(label.max())} among {images} images; "
-            f"without class names, {most} classes are the most"
+            f"without class names at most {most} classes are allowed"
         )
     return label
 

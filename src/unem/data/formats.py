@@ -116,7 +116,7 @@ def _read_native(file: Path, _: Path | None) -> Values:
 
 def _read_npz(file: Path, _: Path | None) -> Values:
     if not zipfile.is_zipfile(file):
-        raise InputError(f"features: {file.name!r} is not a readable .npz (it is no archive, or was cut short)")
+        raise InputError(f"features: {file.name!r} is not a readable .npz (it is not an archive, or was cut short)")
     try:
         with np.load(file, allow_pickle=False) as stored:
             return {key: stored[key] for key in (*REQUIRED, *OPTIONAL) if key in stored.files}

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from unem._words import counted
 from unem.core.numerics.permutation import RoundKeys, hash64, keyed_permutation, permute, round_keys, uniform
 from unem.data.protocol import Protocol
 from unem.errors import InputError
@@ -180,7 +181,8 @@ class Sampler:
         return torch.where(present, each, 0)
 
     def _dirichlet_counts(self, task: Tensor, present: Tensor) -> Tensor:
-        """On the CPU whatever the device: logarithms would differ in their last digit, and then, some day, a draw."""
+        """Computed on the CPU whatever the device: logarithms differ between devices in the last digit, which could
+        change a draw."""
         from scipy.special import gammaincinv, gammaln  # scipy comes with scikit-learn; only this needs it
 
         concentration = self.protocol.dirichlet_concentration()
@@ -255,10 +257,10 @@ class Sampler:
     def _check_shots(self) -> None:
         counts = self._support.counts
         if (counts < self.protocol.shots).any():
-            worst = int(counts.argmin())
+            worst, few = int(counts.argmin()), int((counts < self.protocol.shots).sum())
             raise InputError(
-                f"shots: {self.protocol.shots} support images per class were asked for, but class {self._name(worst)} "
-                f"has {int(counts[worst])} ({int((counts < self.protocol.shots).sum())} classes have too few)"
+                f"shots: expected at least {counted(self.protocol.shots, 'support image')} of each class, but class "
+                f"{self._name(worst)} has {int(counts[worst])} ({counted(few, 'class has', 'classes have')} too few)"
             )
 
     def _candidate_classes(self) -> Tensor:
@@ -285,7 +287,8 @@ class Sampler:
         assert isinstance(high, int)
         if high > available:
             raise InputError(
-                f"effective_classes: {high} were asked for, but only {available} classes have query images"
+                f"effective_classes: {high} were asked for, but only "
+                f"{counted(available, 'class has', 'classes have')} query images"
             )
         return low, high
 
@@ -305,13 +308,14 @@ class Sampler:
                 return
         largest = self._sizes[self._candidates[: self._high]]
         what = (
-            f"at least {-(-self.protocol.queries // self._high)} images each"
+            f"at least {counted(-(-self.protocol.queries // self._high), 'image')} each"
             if self.protocol.balance == "balanced"
-            else (f"{self.protocol.queries} images together")
+            else f"{counted(self.protocol.queries, 'image')} together"
         )
         raise InputError(
-            f"queries: {self.protocol.queries} were asked for from {self._high} effective classes, which would need "
-            f"{what}; the {self._high} largest hold {int(largest.sum())} ({', '.join(str(int(n)) for n in largest[:5])}"
+            f"queries: {self.protocol.queries} were asked for from "
+            f"{counted(self._high, 'effective class', 'effective classes')}, which would need {what}; "
+            f"the {self._high} largest hold {int(largest.sum())} ({', '.join(str(int(n)) for n in largest[:5])}"
             f"{', …' if len(largest) > 5 else ''}){' besides the support' if self.disjoint else ''}. "
             "Ask for fewer queries or more effective classes"
         )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
+from functools import partial
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from unem._words import counted
 from unem.core.rows import Rows
 from unem.core.task import Inputs, Task
 from unem.data.features import FeatureSet
@@ -28,6 +31,7 @@ class TaskSource:
         seed: names the sequence of tasks.
         inputs: draw embeddings, similarities to the class texts, or unit embeddings with the texts' beside them.
         device: where the feature tables live, and tasks are drawn and gathered.
+        draws_on: where tasks are drawn, if elsewhere: few of them are drawn faster by the host.
 
     Example:
         >>> features = FeatureSet(torch.randn(300, 8), torch.arange(300) % 10)
@@ -45,6 +49,7 @@ class TaskSource:
         seed: int = 0,
         inputs: Inputs = "features",
         device: torch.device | str = "cpu",
+        draws_on: torch.device | str | None = None,
     ) -> None:
         if query is not None and (query is support or query.digest == support.digest):
             query = None  # one pool: its images must be kept apart
@@ -52,15 +57,19 @@ class TaskSource:
             _check_pair(support, query)
         query_labels = None if query is None else _in_classes_of(support, query)
         self.num_classes = support.num_classes
-        self.sampler = Sampler(
-            _with_class_positions(protocol, support),
-            support.labels,
-            query_labels,
-            seed=seed,
-            num_classes=support.num_classes,
-            class_names=support.class_names,
-            device=device,
+        self._images, self._sampler_of = (
+            support,
+            partial(
+                Sampler,
+                support_labels=support.labels,
+                query_labels=query_labels,
+                seed=seed,
+                num_classes=support.num_classes,
+                class_names=support.class_names,
+                device=draws_on or device,
+            ),
         )
+        self.sampler = self._sampler_of(_with_class_positions(protocol, support))
         if inputs == "similarities":
             # Text of the support's classes for both: the query split may lack some of them.
             query = None if query is None else _with_text_of(support, query).similarities()
@@ -74,13 +83,20 @@ class TaskSource:
         self._support = Rows(support.to(device).features)
         self._query = self._support if query is None else Rows(query.to(device).features)
 
+    def with_protocol(self, protocol: Protocol) -> TaskSource:
+        """Tasks of another protocol from the same tables, by the same seed; with as many shots the supports are the
+        same."""
+        other = copy(self)
+        other.sampler = self._sampler_of(_with_class_positions(protocol, self._images))
+        return other
+
     @property
     def num_features(self) -> int:
         return self._support.table.shape[1]
 
     def draw(self, first: int, count: int) -> Draw:
         """Indices of some tasks, on the device."""
-        return self.sampler.draw(first, count)
+        return self.sampler.draw(first, count).to(self.device)
 
     def gather(self, draw: Draw) -> Task:
         """The tasks of a draw, with their features, which stay in their tables until they are needed."""
@@ -106,8 +122,8 @@ def _in_classes_of(support: FeatureSet, query: FeatureSet) -> Tensor:
     unknown = [c for c in query.class_ids if c not in position]
     if unknown:
         raise InputError(
-            f"query: {query.name!r} holds {len(unknown)} classes that the support {support.name!r} lacks (the first is "
-            f"class {unknown[0]}); every query class needs support"
+            f"query: {query.name!r} holds {counted(len(unknown), 'class', 'classes')} that the support "
+            f"{support.name!r} lacks (the first is class {unknown[0]}); every query class needs support"
         )
     return torch.tensor([position[c] for c in query.class_ids])[query.labels]
 

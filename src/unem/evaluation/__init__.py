@@ -10,7 +10,7 @@ from unem.evaluation.calibration import Calibrated, Calibration, calibrate, fit_
 from unem.evaluation.comparison import FORMATS, Comparison, better_of, cells, compare
 from unem.evaluation.digests import code_digest, code_version, content_digest, value_digest
 from unem.evaluation.metrics import expected_calibration_error, interval95
-from unem.evaluation.new_classes import novelty
+from unem.evaluation.new_classes import HeldOutNovelty, novelty, novelty_and_held_out
 from unem.evaluation.prepare import Validation
 from unem.evaluation.record import COLUMNS, SCORES, Record, circumstances, flat
 from unem.evaluation.scoring import Evaluation, evaluate
@@ -25,6 +25,7 @@ __all__ = [
     "Calibration",
     "Comparison",
     "Evaluation",
+    "HeldOutNovelty",
     "Record",
     "Tuned",
     "Validation",
@@ -43,6 +44,7 @@ __all__ = [
     "flat",
     "interval95",
     "novelty",
+    "novelty_and_held_out",
     "tune",
     "value_digest",
 ]

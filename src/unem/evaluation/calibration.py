@@ -36,7 +36,7 @@ __all__ = [
     "task_quantiles",
 ]
 
-FORMAT = "unem-calibration/1"
+FORMAT, EARLIER = "unem-calibration/2", "unem-calibration/1"
 LEVELS = (*(percent / 100 for percent in range(1, 100)), 0.995, 0.999)
 """Levels whose thresholds are kept; one in between is served by the next higher, so that its promise holds."""
 FLOOR = 1e-30
@@ -246,6 +246,8 @@ class Calibration:
         """The inverse of :meth:`to_dict`; ``source`` is named in messages."""
         if not isinstance(value, Mapping) or value.get("format") != FORMAT:
             kind = value.get("format") if isinstance(value, Mapping) else type(value).__name__
+            if kind == EARLIER:
+                raise InputError(f"{source} is of an earlier version, whose novelty was another one; calibrate again")
             raise InputError(f"{source} is not a calibration: expected format {FORMAT!r}, found {kind!r}")
         try:
             return cls(

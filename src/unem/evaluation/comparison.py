@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 
+from unem._words import counted
 from unem.data import FeatureSet, Protocol
 from unem.errors import InputError
 from unem.evaluation.metrics import interval95
 from unem.evaluation.prepare import Ready, Validation, check_validation
 from unem.evaluation.record import COLUMNS as NUMBERS
 from unem.evaluation.scoring import Evaluation, evaluate
-from unem.methods import Method, method_info
+from unem.methods import Method, list_methods, method_info
 
 __all__ = ["COLUMNS", "FORMATS", "Comparison", "better_of", "cells", "compare"]
 
@@ -33,6 +34,7 @@ def _columns() -> dict[str, str]:
 
 
 COLUMNS = _columns()
+PLAIN = (bool, int, float, str, tuple, type(None))  # values that can be shown as they are
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Comparison:
                 text = cells(row)
                 if row["difference"] == 0:
                     text["accuracy"] = rf"\textbf{{{text['accuracy']}}}"
-                lines.append(" & ".join(text.values()).replace("−", "$-$") + r" \\")
+                lines.append(" & ".join(text.values()).replace("−", "$-$").replace("_", r"\_") + r" \\")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
@@ -126,12 +128,17 @@ def compare(
     def evaluated(method: Method | str, count: int) -> Evaluation:
         name = method if isinstance(method, str) else method.name
         changed = replace(protocol, shots=count)
-        report = None if progress is None else lambda done, total: progress(f"{name}, {count} shots", done, total)
+        report = (
+            None if progress is None else lambda done, total: progress(f"{name}, {counted(count, 'shot')}", done, total)
+        )
         run = partial(evaluate, features=features, protocol=changed, query=query, tasks=tasks, seed=seed, device=device)
-        if validation is None or not isinstance(method, str):
+        if not isinstance(method, str):
+            result = run(method, progress=report)
+            return replace(result, run={**result.run, "chosen": _changed(method)})
+        if validation is None:
             return run(method, progress=report)
         if progress:
-            progress(f"{name}, {count} shots: tuning", 0, tasks)
+            progress(f"{name}, {counted(count, 'shot')}: tuning", 0, tasks)
         prepared = validation.ready(method, changed, features.num_classes, device)
         return better_of(prepared, partial(run, progress=report))
 
@@ -149,6 +156,19 @@ def better_of(prepared: Ready, run: Callable[[Method], Evaluation]) -> Evaluatio
         result, chosen = (default, "default") if default.accuracy > result.accuracy else (result, "tuned")
     spent = {"tuned": prepared.settings, "validation_tasks": prepared.runs, "tuning_seconds": prepared.seconds}
     return replace(result, run={**result.run, **spent, "chosen": chosen})
+
+
+def _changed(method: Method) -> str:
+    """The settings of a registered method that are not its defaults: what tells two of one name apart."""
+    known = {info.name: info for info in list_methods()}.get(method.name)
+    if known is None or not isinstance(method, known.method):
+        return ""
+    values = {name: getattr(method, name) for name in known.options}
+    return ", ".join(
+        f"{name}={value if isinstance(value, PLAIN) else type(value).__name__}"
+        for name, value in values.items()
+        if value is not known.options[name] and value != known.options[name]
+    )
 
 
 def _rows(shots: int, results: Sequence[Evaluation]) -> list[dict[str, Any]]:

@@ -1,25 +1,46 @@
-"""Queries of no class in the support: how far a query is from every class."""
+"""Queries of no class in the support: how far a query is from every class, beside labelled samples left out."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from unem._checks import check_count
 from unem.core import Task
-from unem.core.laws.views import VIEWS, scatter
-from unem.core.numerics.distances import squared_distances
+from unem.core.left_out import leave_each_out
+from unem.core.whitening import Residuals, Whitened, Whitening, fit_whitening
 
-__all__ = ["novelty"]
+__all__ = ["HeldOutNovelty", "novelty", "novelty_and_held_out"]
+
+NEIGHBOURS = 4
+SHARED = 0.3  # share of the neighbours in a novelty; with more, labelled samples and queries are no longer alike
 
 
-def novelty(task: Task, *, neighbours: int = 3) -> Float[Tensor, "*task query"]:
-    r"""How far a query is from every class of the support, and those like it are: ``½ d_n + ½ mean_{m ∈ N(n)} d_m``.
+@dataclass(frozen=True)
+class HeldOutNovelty:
+    """Of labelled samples, each left out of means and covariance and put among the queries.
 
-    ``d_n = min_k mean_views ‖z_n − m_k‖² / v`` in the views "unit" and "root", m the class means of the support, v its
-    pooled scatter within classes, N(n) the nearest other queries in the same distance: images of a new class seldom
-    come alone. It does not look at the prediction, so it is the same for all methods.
+    Attributes:
+        values: their novelty.
+        mask: false where a class has no other sample, so that none can be left out.
+    """
+
+    values: Float[Tensor, "task held"]
+    mask: Bool[Tensor, "task held"]
+
+
+def novelty(task: Task, *, neighbours: int = NEIGHBOURS) -> Float[Tensor, "*task query"]:
+    r"""How far a query is from every class of the support, and those like it are.
+
+    ``0.7 d_n + 0.3 mean_{m ∈ N(n)} d_m``, with ``d_n = min_k ‖x_n − m_k‖² + 2c x_n·m̄`` in whitened directions, m the
+    class means of the support, m̄ their mean, N(n) the nearest other queries by direction: images of a new class seldom
+    come alone. The second term is next to nothing for a query. A labelled sample that is left out needs it, since the
+    support was centred with it; ``c = (1 − 1/K)(1 − 2/f)``, f the degrees of freedom within classes. The novelty does
+    not look at the prediction, so it is the same for all methods.
 
     Example:
         >>> support = torch.eye(3).repeat_interleave(2, 0) + 0.01 * torch.randn(6, 3)
@@ -28,17 +49,111 @@ def novelty(task: Task, *, neighbours: int = 3) -> Float[Tensor, "*task query"]:
         2
     """
     check_count(at_least=0, neighbours=neighbours)
-    shots = task.shots.to(task.dtype)
-    to_means, between = [], []
-    for view in ("unit", "root"):
-        viewed = VIEWS[view](task)
-        spread = scatter(viewed, shots, viewed.query @ viewed.sums.mT).view(-1, 1, 1)
-        to_means.append(squared_distances(viewed.query, viewed.sums / shots.unsqueeze(-1)) / spread)
-        between.append(squared_distances(viewed.query, viewed.query) / spread)
-    far = torch.stack(to_means).mean(0).amin(-1)
-    if count := min(neighbours, task.num_queries - 1):
-        apart = torch.stack(between).mean(0)
-        apart.diagonal(dim1=-2, dim2=-1).fill_(torch.inf)
-        nearest = apart.topk(count, -1, largest=False).indices
-        far = 0.5 * far + 0.5 * far.gather(1, nearest.flatten(1)).view(nearest.shape).mean(-1)
+    far = _Fitted.to(task).novelty(task.query, min(neighbours, task.num_queries - 1))
     return far.squeeze(0) if task.single else far
+
+
+def novelty_and_held_out(task: Task) -> tuple[Float[Tensor, "task query"], HeldOutNovelty]:
+    """:func:`novelty` of the queries, and what it is for labelled samples that are treated like queries.
+
+    Where the queries are of the classes, and as far from the support as its samples are from each other, the two are
+    exchangeable: a share of (m + 1)/(n + 1) of the queries is as novel as all but m of n samples, on average. So a
+    sample's neighbours, too, are at their distances to means that it had no part in.
+    """
+    fitted = _Fitted.to(task)
+    held = leave_each_out(fitted.residuals, task.support, _member(task))
+    rows = task.support.gather(1, held.rows.unsqueeze(-1).expand(-1, -1, task.num_features))
+    beside, count = fitted.background.beyond(held.distances), min(NEIGHBOURS, task.num_queries - 1)
+    if count:
+        nearest = _likeness(fitted.whitening, rows, task.query).topk(count, -1).indices
+        theirs = fitted.background.beyond(fitted.distances_without(rows, held.labels, nearest).flatten(1, 2))
+        beside = (1 - SHARED) * beside + SHARED * theirs.view(nearest.shape).mean(-1)
+    return fitted.novelty(task.query, count), HeldOutNovelty(beside.clamp_min(0), held.mask)
+
+
+@dataclass(frozen=True)
+class _Background:
+    """What rows are compared with beside the nearest class: all classes.
+
+    Attributes:
+        level: mean squared distance of a row that has nothing in common with the classes on average.
+        share: how much of what a row is farther away is taken off: c.
+    """
+
+    level: Float[Tensor, "task 1"]
+    share: Float[Tensor, "task 1"]
+
+    def beyond(self, distances: Float[Tensor, "task row class"]) -> Float[Tensor, "task row"]:
+        return distances.amin(-1) - self.share * (distances.mean(-1) - self.level)
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """The view, and squared distances of queries to class means in it."""
+
+    whitening: Whitening
+    residuals: Residuals
+    sums: Whitened
+    seen: Whitened
+    squares: Float[Tensor, "task class"]
+    products: Float[Tensor, "task query class"]
+    distances: Float[Tensor, "task query class"]
+    background: _Background
+
+    @classmethod
+    def to(cls, task: Task) -> _Fitted:
+        whitening, sums, residuals = fit_whitening(task.support, _member(task))
+        sizes, freedom = residuals.counts.clamp_min(1), residuals.scale.square().squeeze(-1)
+        squares, seen = whitening.squares(sums), whitening.see(task.query)
+        products = whitening.products(seen, sums)
+        level = (squares / sizes.square()).mean(1, keepdim=True)
+        distances = _squared(products, squares.unsqueeze(1), sizes.unsqueeze(1))
+        background = _Background(1 + level, (1 - 1 / task.num_classes) * (1 - 2 / freedom).clamp_min(0))
+        return cls(whitening, residuals, sums, seen, squares, products, distances, background)
+
+    def novelty(self, query: Float[Tensor, "task query feature"], neighbours: int) -> Float[Tensor, "task query"]:
+        far = self.background.beyond(self.distances)
+        if neighbours:
+            like = _likeness(self.whitening, query, query)
+            like.diagonal(dim1=-2, dim2=-1).fill_(-torch.inf)
+            nearest = like.topk(neighbours, -1).indices
+            far = (1 - SHARED) * far + SHARED * far.gather(1, nearest.flatten(1)).view(nearest.shape).mean(-1)
+        return far.clamp_min(0)
+
+    def distances_without(
+        self, rows: Float[Tensor, "task held feature"], labels: Tensor, nearest: Int[Tensor, "task held near"]
+    ) -> Float[Tensor, "task held near class"]:
+        """Of the queries nearest to each sample; to its own class without it."""
+        sample = self.whitening.see(rows)
+        at = nearest.transpose(1, 2).flatten(1)  # [task, near · held]
+        own = labels.unsqueeze(1).expand(-1, nearest.shape[2], -1).flatten(1).unsqueeze(-1)
+
+        def of_class(values: Float[Tensor, "task row class"]) -> Float[Tensor, "task row"]:
+            found: Tensor = values.gather(2, own[:, : values.shape[1]]).squeeze(-1)
+            return found
+
+        near = self.distances.gather(1, at.unsqueeze(-1).expand(-1, -1, self.distances.shape[2]))
+        with_own = of_class(self.products.gather(1, at.unsqueeze(-1).expand_as(near)))
+        with_sample = self.whitening.products(sample, self.seen).gather(2, nearest).transpose(1, 2).flatten(1)
+        squares = self.squares.gather(1, labels) - 2 * of_class(self.whitening.products(sample, self.sums)) + 1
+        others = (self.residuals.counts.gather(1, labels) - 1).clamp_min(1)
+        repeated = (values.repeat(1, nearest.shape[2]) for values in (squares, others))
+        without = _squared(with_own - with_sample, *repeated)
+        replaced: Tensor = near.scatter(2, own, without.unsqueeze(-1)).unflatten(1, (nearest.shape[2], -1))
+        return replaced.transpose(1, 2)
+
+
+def _squared(products: Tensor, squares: Tensor, sizes: Tensor) -> Tensor:
+    """Squared distances of rows of length one to sums divided by their sizes."""
+    return (1 - 2 * products / sizes + squares / sizes.square()).clamp_min(0)
+
+
+def _member(task: Task) -> Float[Tensor, "task sample class"]:
+    classes = torch.arange(task.num_classes, device=task.device)
+    return (task.support_labels.unsqueeze(-1) == classes).to(task.dtype)
+
+
+def _likeness(see: Whitening, rows: Tensor, others: Tensor) -> Float[Tensor, "task row other"]:
+    """Cosines, as seen from the support; nothing in them is fitted to a row, so that no row need be left out."""
+    a, b = (normalize(normalize(x, dim=-1) - see.centre, dim=-1) for x in (rows, others))
+    return a @ b.mT

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from unem._words import counted
 from unem.errors import InputError
 from unem.experiments.cells import Cell, Job
 from unem.experiments.store import ResultsStore
@@ -167,6 +168,6 @@ class _Run:
     def _tell(self, began: float, outcome: Outcome | None = None) -> None:
         if self.progress:
             job = self.jobs.get(outcome.name) if outcome else None
-            news = "" if job is None else f"{job.method}, {job.images.features}, {job.protocol.shots} shots"
+            news = "" if job is None else f"{job.method}, {job.images.features}, {counted(job.protocol.shots, 'shot')}"
             counts = self.finished, len(self.cells), self.done.found, len(self.done.failed)
             self.progress(Progress(*counts, time.perf_counter() - began, news))

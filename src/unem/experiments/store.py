@@ -77,12 +77,16 @@ class ResultsStore:
         return [name for name in self.names() if self.get(name) is None]
 
     def find(self, beginning: str) -> Row:
-        """The row whose name begins so."""
+        """The row whose name starts with this."""
         names = [name for name in self.names() if name.startswith(beginning)]
         row = self.get(names[0]) if len(names) == 1 else None
         if row is None:
-            problem = f"{len(names)} rows begin so" if len(names) > 1 else "no row begins so"
-            raise InputError(f"row: {beginning!r}: {problem} (`unem results ls` lists them)")
+            problem = f"no row name starts with {beginning!r}"
+            if len(names) > 1:
+                problem = f"{len(names)} row names start with {beginning!r}; give more characters"
+            elif names:
+                problem = f"{names[0]}.json is damaged"
+            raise InputError(f"row: {problem} (`unem results ls` lists them)")
         return row
 
     def put(self, key: Mapping[str, Any], result: Mapping[str, Any], run: Mapping[str, Any]) -> str:
@@ -102,8 +106,17 @@ class ResultsStore:
 
     # -- plans: what was asked for, so that a report can say what is missing ------------------------------------------
 
-    def save_plan(self, name: str, plan: Mapping[str, Any]) -> None:
-        write_json(self.folder / PLANS / f"{name}.json", dict(plan))
+    def save_plan(self, name: str, plan: Mapping[str, Any], *, adds: bool = False) -> None:
+        """Keep what was asked for, in place of an earlier plan of that name.
+
+        Args:
+            adds: it is a part of something larger, such as some methods of a recipe: the cells of earlier plans are
+                kept as ``earlier``, the newest first.
+        """
+        before = self.plans().get(name, {}) if adds else {}
+        cells = dict.fromkeys((*before.get("cells", ()), *before.get("earlier", ())))
+        earlier = [cell for cell in cells if cell not in plan["cells"]]
+        write_json(self.folder / PLANS / f"{name}.json", {**plan, **({"earlier": earlier} if earlier else {})})
 
     def plans(self) -> dict[str, Row]:
         """What recipes and sweeps asked for, by name."""

@@ -17,7 +17,8 @@ import torch
 from unem.core import PADDING, Inputs, Schedule, Task
 from unem.core.laws.views import VIEWS, scatter
 from unem.errors import InputError
-from unem.inference.held_out import HeldOut, held_out
+from unem.inference.held_out import HeldOut, held_out, takes_long
+from unem.inference.mixes import believed_mix
 from unem.inference.reasons import Reason
 from unem.learning import ScheduleFamily
 from unem.methods import Method, MethodInfo, create_method, method_for, method_info
@@ -151,18 +152,21 @@ def choose(
 
 
 def with_held_out(choice: Choice, task: Task) -> Choice:
-    """The choice, and in its reason how many held-out labelled samples are found again, jointly and independently.
+    """The choice, and in its reason which mix of classes it rests on, and how many held-out labelled samples are found
+    again, jointly and independently.
 
-    Of an automatic choice for one task, where that does not take long (:func:`unem.inference.held_out.held_out`). It is
-    information for the user, and decides nothing.
+    Of an automatic choice for one task, where that does not take long (:func:`unem.inference.held_out.takes_long`). It
+    is information for the user, and decides nothing.
     """
-    if "labelled" not in choice.reason.numbers:
+    if "labelled" not in choice.reason.numbers or takes_long(task):
         return choice
-    found = held_out(task, choice.method, create_method(INDEPENDENT))
-    if found is None:
-        return choice
-    numbers = {"held_out": found.samples, "jointly": found.jointly, "independently": found.independently}
-    return replace(choice, held_out=found, reason=Reason("evidence", {**choice.reason.numbers, **numbers}))
+    numbers, found = dict(choice.reason.numbers), held_out(task, choice.method, create_method(INDEPENDENT))
+    mix = believed_mix(task, choice.method)
+    if mix is not None:
+        numbers |= {"mix": mix[0], "mix_share": mix[1]}
+    if found is not None:
+        numbers |= {"held_out": found.samples, "jointly": found.jointly, "independently": found.independently}
+    return replace(choice, held_out=found, reason=Reason("evidence", numbers))
 
 
 def _is_auto(schedule: Any) -> bool:
@@ -181,7 +185,7 @@ def _tell_effective_classes(
     if not isinstance(effective_classes, int) or not 1 <= effective_classes <= task.num_classes:
         raise InputError(f"effective_classes: expected 1 … {task.num_classes}, got {effective_classes!r}")
     if "effective_classes" not in info.options:
-        return (f"{info.name} does not look at the number of effective classes",)
+        return (f"{info.name} does not use the number of effective classes",)
     settings["effective_classes"] = effective_classes
     return ()
 

@@ -49,7 +49,7 @@ class Corrected:
             if label != NONE_OF_THESE and not 0 <= label < classes:
                 raise InputError(f"corrections: expected classes in 0 … {classes - 1}, got {label}")
         if len(corrections) >= queries:
-            raise InputError("corrections: all queries have a label by hand; there is nothing left to find out")
+            raise InputError("corrections: every query has a label given by hand; there is nothing left to classify")
         rows = sorted(corrections)
         rest = [i for i in range(queries) if i not in corrections]
         return cls(*(torch.tensor(part, dtype=torch.int64) for part in (rows, [corrections[i] for i in rows], rest)))
@@ -117,9 +117,10 @@ def read_corrections(path: str | os.PathLike[str]) -> dict[str, str]:
     if missing:
         raise InputError(f"corrections: {os.fspath(path)!r} has no column {min(missing)!r}; expected path and label")
     found: dict[str, str] = {}
+    marked = "by_hand" in (rows.fieldnames or ())
     for row in rows:
         name, label = unguarded(row["path"] or ""), unguarded(row["label"] or "")
-        if not name or (row.get("by_hand") or "true").lower() != "true":
+        if not name or (marked and (row["by_hand"] or "").strip().lower() != "true"):
             continue
         label = NONE if (row.get("none_of_these") or "").lower() == "true" else label
         if found.setdefault(name, label) != label:
@@ -148,7 +149,9 @@ def numbered_corrections(
     out = {}
     for path, label in given.items():
         if label not in numbers and label != none_name:
-            raise InputError(f"corrections: {label!r} of {path!r} is no class; there are {', '.join(class_names)}")
+            raise InputError(
+                f"corrections: {label!r} of {path!r} is not a class; the classes are {', '.join(class_names)}"
+            )
         out[_place(path, places, endings)] = numbers.get(label, NONE_OF_THESE)
     return out
 
@@ -159,8 +162,8 @@ def _place(path: str, places: Mapping[str, int], endings: Mapping[str, list[int]
     meant = {places[e] for e in _endings(path) if e in places} or set(endings.get(path, ()))
     if len(meant) == 1:
         return meant.pop()
-    problem = "may be several images" if meant else "is no image"
-    raise InputError(f"corrections: {path!r} {problem} of the query")
+    problem = "may be one of several images to label" if meant else "is not among the images to label"
+    raise InputError(f"corrections: {path!r} {problem}")
 
 
 def _endings(path: str) -> list[str]:

@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
+from unem._words import counted
 from unem.core import Inputs, Schedule, Task
 from unem.errors import InputError
 from unem.inference.auto import Choice, choose, method_named
@@ -105,7 +106,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         check_consistent_length(features, labels)
         known = ~_is_unlabelled(labels, self.unlabelled)
         if not known.any():
-            raise InputError(f"y: none of the {len(labels)} rows has a label; each class needs at least one")
+            raise InputError(f"y: none of {counted(len(labels), 'row')} has a label; each class needs at least one")
         given = np.asarray(labels[known].tolist()) if labels.dtype == object else labels[known]
         check_classification_targets(given)
         self.classes_, self._support_labels = np.unique(given, return_inverse=True)
@@ -182,7 +183,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
 def _only_one_class(name: Any, unlabelled: int, mark: Any) -> str:
     """Labels of −1 and +1 are two classes to many, and one class with unlabelled rows here."""
-    rows = "1 row counts" if unlabelled == 1 else f"{unlabelled} rows count"
+    rows = counted(unlabelled, "row counts", "rows count")
     doubt = (
         f"; {rows} as unlabelled, since {mark!r} means that (unlabelled=None if it is a class)" if unlabelled else ""
     )

@@ -11,7 +11,7 @@ from torch import Tensor
 from unem.core import PADDING, Task
 from unem.methods import Method
 
-__all__ = ["HeldOut", "held_out"]
+__all__ = ["HeldOut", "held_out", "takes_long"]
 
 FOLDS = 5
 LARGEST = 20_000  # queries × classes, and classes × labelled samples; beyond, it would keep the user waiting
@@ -58,7 +58,7 @@ def held_out(task: Task, jointly: Method, independently: Method) -> HeldOut | No
     """
     there = task.support_labels[0] != PADDING
     support, labels = task.support[0][there], task.support_labels[0][there]
-    if task.num_classes * max(task.num_queries, len(labels)) > LARGEST:
+    if takes_long(task):
         return None
     counts = torch.bincount(labels, minlength=task.num_classes)
     present = torch.bincount(independently.predict(task).labels.flatten(), minlength=task.num_classes) > 0
@@ -74,6 +74,12 @@ def held_out(task: Task, jointly: Method, independently: Method) -> HeldOut | No
         for i, method in enumerate((jointly, independently)):
             right[i] += int((method.predict(part).labels[task.num_queries :] == labels[out]).sum())
     return HeldOut(int(several.sum()), *right)
+
+
+def takes_long(task: Task) -> bool:
+    """Whether to classify it several times would keep the user waiting."""
+    labelled = int((task.support_labels[0] != PADDING).sum())
+    return task.num_classes * max(task.num_queries, labelled) > LARGEST
 
 
 def _rank(labels: Int[Tensor, " sample"]) -> Int[Tensor, " sample"]:

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from unem._words import counted
 from unem.core import Inputs, Task
 from unem.errors import InputError
 from unem.evaluation import Calibration
@@ -250,7 +251,7 @@ def _decision_notes(answer: Answer, class_names: Sequence[str]) -> list[str]:
     """What the decision has changed, and which classes it leaves empty."""
     notes, balanced = [], answer.decision == "balanced"
     if balanced:
-        count = "1 label is" if answer.changed == 1 else f"{answer.changed} labels are"
+        count = counted(answer.changed, "label is", "labels are")
         notes.append(f"balanced decision: {count} not the most probable class")
     names = [str(class_names[k]) for k in answer.emptied.tolist()]
     if names:

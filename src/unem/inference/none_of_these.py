@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from unem.core import Task
-from unem.errors import InputError
-from unem.evaluation import Calibration, novelty
+from unem.evaluation import Calibration, HeldOutNovelty, novelty, novelty_and_held_out
 from unem.inference.blocks import by_blocks
 
 __all__ = ["relative_novelty"]
+
+LEAST = 1e-12  # limit, where labelled samples coincide
 
 
 def relative_novelty(
@@ -22,55 +24,42 @@ def relative_novelty(
     """The novelty of each query over that which a share of ``false_alarms`` of images of a class exceeds: 1 is the
     limit.
 
+    Without a calibration each labelled image is left out in turn, put among the queries and compared with them. The
+    limit is number ⌈(1 − share)(n + 1)⌉ of their n values. Where queries are of the classes and as far from the support
+    as its images are from each other, a share of false alarms no larger than asked for exceeds it on average.
+
     Args:
         task: one task, of features.
         false_alarms: share of images of a class that may be marked.
-        calibration: its limit is taken where there is one; else that of the labelled images among themselves.
-        notes: gets one where there are too few labelled images.
+        calibration: its limit is taken where there is one; else that of the labelled images.
+        notes: gets one where there are too few labelled images. Where no class has two, nothing says how far apart
+            images of a class are: all values are NaN, which marks nothing.
     """
     if calibration is not None:
-        limit = calibration.novelty_threshold(false_alarms)
-    else:
-        limit = _held_out_limit(task, false_alarms, notes)
-    return by_blocks(task, novelty) / limit
-
-
-def _held_out_limit(task: Task, false_alarms: float, notes: list[str]) -> float:
-    """The novelty that a share of ``false_alarms`` of the labelled images exceeds when they are held out.
-
-    One image of each class that has another is held out at a time. A query's novelty is the mean of its own distance
-    and that of its neighbours, which are mostly of its class: in their place are the other held-out images of the
-    class. It holds as long as queries are as far from the support as its images are from each other.
-    """
-    labels = task.support_labels[0]
-    several = task.shots[0][labels] > 1
-    if not several.any():
-        raise InputError("none_of_these: needs a class with at least two labelled images, each class has one")
-    distances = _held_out_distances(task, several)
-    count = torch.bincount(labels, minlength=task.num_classes)[labels]
-    total = distances.new_zeros(task.num_classes).index_add(0, labels, distances)[labels]
-    scores = 0.5 * distances + 0.5 * (total - distances) / (count - 1).clamp_min(1)
-    ordered = scores[several].sort().values
-    place = math.ceil((1 - false_alarms) * (len(ordered) + 1))
-    if place > len(ordered):
-        needed = math.ceil((1 - false_alarms) / false_alarms)
+        return by_blocks(task, novelty) / max(calibration.novelty_threshold(false_alarms), LEAST)
+    comparable = int((task.shots * (task.shots > 1)).sum())
+    if comparable == 0:
         notes.append(
-            f"none of these: {len(ordered)} labelled images are too few for {false_alarms:g} false alarms "
-            f"({needed} are needed); the farthest of them is the measure"
+            "none of these: no image is marked, since each class has one labelled image; two of a class are needed to "
+            "see how far apart its images are"
         )
-    return max(float(ordered[min(place, len(ordered)) - 1]), 1e-12)
+        return task.query.new_full((task.num_queries,), torch.nan)
+    needed = math.ceil((1 - false_alarms) / false_alarms - 1e-9)
+    if comparable < needed:
+        notes.append(
+            f"none of these: {comparable} labelled images are too few for {100 * false_alarms:g} % false alarms "
+            f"({needed} are needed); the farthest of them is the measure, which gives "
+            f"{100 / (comparable + 1):.0f} % on average"
+        )
+    return by_blocks(task, partial(_relative, false_alarms=false_alarms))
 
 
-def _held_out_distances(task: Task, several: Tensor) -> Float[Tensor, " sample"]:
-    """Of each labelled image from the others; 0 where it is the only one of its class."""
-    support, labels = task.support[0], task.support_labels[0]
-    rank = torch.zeros_like(labels)
-    for k in range(task.num_classes):
-        rank[labels == k] = torch.arange(int((labels == k).sum()), device=labels.device)
-    distances = support.new_zeros(len(labels))
-    for fold in range(int(rank.max()) + 1):
-        out = (rank == fold) & several
-        if out.any():
-            part = Task(support[~out], labels[~out], support[out], num_classes=task.num_classes)
-            distances[out] = novelty(part, neighbours=0)
-    return distances
+def _relative(task: Task, false_alarms: float) -> Float[Tensor, " query"]:
+    values, held = novelty_and_held_out(task)
+    return values[0] / _limit(held, false_alarms)
+
+
+def _limit(held: HeldOutNovelty, false_alarms: float) -> float:
+    ordered = held.values[held.mask].sort().values
+    place = math.ceil((1 - false_alarms) * (len(ordered) + 1) - 1e-9)
+    return max(float(ordered[min(place, len(ordered)) - 1]), LEAST)

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
+from unem._words import counted
 from unem.errors import InputError
 from unem.inference.cached_features import ImageFeatures, image_features
 from unem.inference.corrections import numbered_corrections
@@ -22,7 +23,7 @@ from unem.inference.result import Labelling, readable
 from unem.vision.backbones import Backbone
 from unem.vision.datasets import images_of
 from unem.vision.extraction import DEFAULT_PROMPTS, Failure, Progress, text_features
-from unem.vision.images import UNLABELLED, ImageList, image_files
+from unem.vision.images import ENDINGS, UNLABELLED, ImageList, image_files
 
 __all__ = ["label_images", "query_images", "read_classes", "repeated", "support_images"]
 
@@ -77,11 +78,12 @@ def label_images(
     start = time.monotonic()
     check_swapped(support, query)
     names, texts, notes = class_texts(support, classes, text, prompts, backbone)
+    by_hand = _corrections(corrections, query, names)
     few = None if support is None else _features("support", support, backbone, cache, progress)
     check_support(few, support, names)
     many = _features("query", query, backbone, cache, progress)
     if len(many) == 0:
-        raise InputError(f"query: none of {len(many.failures)} files could be read{_example(many.failures)}")
+        raise InputError(f"query: none of {counted(len(many.failures), 'file')} could be read{_example(many.failures)}")
     again = () if few is None else repeated(few.images, many.images)
     between = time.monotonic()
     answer = label_features(
@@ -90,7 +92,7 @@ def label_images(
         many.features,
         names,
         text=texts,
-        corrections=_corrections(corrections, query, many, names),
+        corrections=_of_readable(by_hand, query, many),
         **options,
     )
     end = time.monotonic()
@@ -125,12 +127,9 @@ def support_images(argument: str | os.PathLike[str]) -> ImageList:
     files = image_files(path)
     loose = [file for file in files if "/" not in file]
     if len(loose) == len(files):
-        raise InputError(
-            f"support: {os.fspath(argument)!r} has no images in folders; expected one folder per class, or a .csv with "
-            "path,label"
-        )
+        raise InputError(f"support: {os.fspath(argument)!r} {_no_class_folders(path, len(files))}")
     if loose:
-        count = "1 image lies" if len(loose) == 1 else f"{len(loose)} images lie"
+        count = counted(len(loose), "image is", "images are")
         raise InputError(
             f"support: {count} outside the class folders of {os.fspath(argument)!r} ({loose[0]!r}); put each into the "
             "folder of its class (or are support and query swapped?)"
@@ -142,6 +141,22 @@ def support_images(argument: str | os.PathLike[str]) -> ImageList:
             f"support: the folder {empty[0]!r} of {os.fspath(argument)!r} holds no images; add some, or remove it"
         )
     return ImageList.from_class_folders(path)
+
+
+def _no_class_folders(folder: Path, images: int) -> str:
+    """What is wrong, and what was most likely meant."""
+    if not images:
+        return "holds no image files; expected one folder per class, or a .csv with path,label"
+    problem = f"has {counted(images, 'image')} but no class folders"
+    place = folder.resolve()
+    try:
+        beside = [f for f in place.parent.iterdir() if f.is_dir() and f != place and not f.name.startswith(".")]
+        is_one_of_many = any(other.name.lower().endswith(ENDINGS) for f in beside for other in f.iterdir())
+    except OSError:
+        is_one_of_many = False
+    if is_one_of_many:
+        return f"{problem}; this looks like one class: give the folder above it, {place.parent.name!r}"
+    return f"{problem}; are support and query swapped?"
 
 
 def query_images(argument: str | os.PathLike[str]) -> ImageList:
@@ -252,15 +267,29 @@ def _features(
 
 
 def _corrections(
-    given: Mapping[str, str] | None, query: ImageList | ImageFeatures, many: ImageFeatures, names: Sequence[str]
-) -> dict[int, int] | None:
-    """By number; those of images that could not be read are left out."""
+    given: Mapping[str, str] | None, query: ImageList | ImageFeatures, names: Sequence[str]
+) -> dict[int, int]:
+    """By number of the image in the query."""
     if not given:
-        return None
+        return {}
     listed = query.images if isinstance(query, ImageFeatures) else query
     numbers = numbered_corrections(given, [readable(path) for path in listed.paths], names)
+    if len(numbers) >= len(listed):
+        raise InputError(
+            f"corrections: all {counted(len(listed), 'image')} have a label given by hand, so that nothing is left to "
+            "classify. All rows of a table count as given by hand where no column by_hand says which are; keep only "
+            "the rows that you have corrected"
+        )
+    return numbers
+
+
+def _of_readable(
+    numbers: Mapping[int, int], query: ImageList | ImageFeatures, many: ImageFeatures
+) -> dict[int, int] | None:
+    """Corrections by number among the images that could be read."""
+    listed = query.images if isinstance(query, ImageFeatures) else query
     rows = {path: i for i, path in enumerate(many.images.paths)}
-    return {rows[p]: k for i, k in numbers.items() if (p := listed.paths[i]) in rows}
+    return {rows[p]: k for i, k in numbers.items() if (p := listed.paths[i]) in rows} or None
 
 
 def check_swapped(support: ImageList | ImageFeatures | None, query: ImageList | ImageFeatures) -> None:
@@ -330,7 +359,7 @@ def check_support(few: ImageFeatures | None, asked: ImageList | ImageFeatures | 
     lost = [name for name, count in zip(names, counts, strict=True) if count == 0]
     if lost:
         mine = [f for f in few.failures if _label_of(asked, f.path) == lost[0]] or few.failures
-        more = f" (and {len(lost) - 1} more classes)" if len(lost) > 1 else ""
+        more = f" (and {counted(len(lost) - 1, 'more class', 'more classes')})" if len(lost) > 1 else ""
         raise InputError(f"support: no image of class {lost[0]!r}{more} could be read{_example(mine)}")
 
 

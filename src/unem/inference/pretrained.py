@@ -53,7 +53,7 @@ def save_pretrained(
     """
     schedule, target = schedule_of(learned), Path(folder)
     if schedule.law is None:
-        raise InputError("schedule: it names no law, so that nobody knows which method it is for")
+        raise InputError("schedule: it names no law, so the method it is for is unknown")
     method = method_for(schedule)
     write_json(target / SCHEDULE, schedule.to_dict())
     config = {"library_name": "unem", "method": method.name, "schedule": SCHEDULE, "unem_version": __version__}
@@ -111,7 +111,9 @@ def _downloaded(name: str, revision: str | None) -> Path:
         OSError,
     ) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(f"source: {name!r} is no folder here, and cannot be had from the Hub ({reason})") from error
+        raise InputError(
+            f"source: {name!r} is not a folder here, and cannot be downloaded from the Hub ({reason})"
+        ) from error
     return Path(path).parent
 
 
@@ -155,7 +157,7 @@ def _card(
         "## Learned on",
         _learned_on(schedule),
         "## Accuracy",
-        "\n".join(f"* {_one_line(k)}: {_one_line(v)}" for k, v in results.items()) or "Not stated by whoever made it.",
+        "\n".join(f"* {_one_line(k)}: {_one_line(v)}" for k, v in results.items()) or "Not stated by its author.",
         "## Use",
         "```python\nimport unem\nfrom unem.inference import from_pretrained\n\n"
         'method = from_pretrained("path/or/owner/name")\n'

@@ -16,7 +16,8 @@ class Reason:
     Attributes:
         code: one of :data:`CODES`.
         numbers: what it depended on; with ``preset``, the schedule's name, where one was chosen, and with ``held_out``,
-            ``jointly`` and ``independently``, numbers of samples, where both ways were tried on held-out ones.
+            ``jointly`` and ``independently``, numbers of samples, where both ways were tried on held-out ones; with
+            ``mix`` and ``mix_share``, the mix of classes that most of the answer rests on, and how much of it.
     """
 
     code: str
@@ -37,16 +38,27 @@ def sentence(reason: Reason, what: str = "image") -> str:
         'the evidence of the task itself says how many of the 12 classes are present'
     """
     n = reason.numbers
-    words = CODES[reason.code]({**n, "what": f"labelled {what}"})
+    words = CODES[reason.code]({**n, "what": f"labelled {what}", "query": what})
     if "preset" in n:
         words = f"{n['preset']}: {words}"
     return words
+
+
+MIXES = {
+    "few": "look like few of the classes",
+    "uneven": "look like an uneven mix of the classes",
+    "even": "look like all classes alike",
+    "alone": "say too little of the mix of classes, so that each is judged by itself",
+}
+"""What the queries look like to the belief that most of an answer rests on, in words."""
 
 
 def _evidence(n: Mapping[str, Any]) -> str:
     words = f"the evidence of the task itself says how many of the {_some(n['classes'], 'class')} are present"
     if "labelled" in n:
         words += f", from {_some(n['labelled'], n['what'])}"
+    if "mix" in n:
+        words += f"; the {n['query']}s {MIXES[n['mix']]} ({100 * n['mix_share']:.0f} %)"
     if "held_out" in n:
         verb = "is" if n["jointly"] == 1 else "are"
         words += (

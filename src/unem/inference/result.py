@@ -198,12 +198,11 @@ class Labelling:
 
     @cached_property
     def by_doubt(self) -> Int[Tensor, " image"]:
-        """Row numbers, least sure first; images of no class before all."""
-        values, _ = _label_and_runner_up(self.probabilities, self.answer.labels)
-        doubt = values[:, 0] - values[:, 1]
+        """Row numbers by the probability of the label, least sure first; images of no class before all."""
+        sure = self.probabilities.gather(-1, self.answer.labels.unsqueeze(-1)).squeeze(-1)
         if (novelty := self.answer.novelty) is not None:
-            doubt = torch.where(novelty > 1, -novelty.to(doubt), doubt)
-        return doubt.argsort(stable=True)
+            sure = torch.where(novelty > 1, -novelty.to(sure), sure)
+        return sure.argsort(stable=True)
 
     def doubtful(self, below: float = DOUBTFUL) -> int:
         """Images whose label has a probability below this."""

@@ -89,13 +89,13 @@ def check_needs(method: MethodInfo, *, support: bool, text: bool) -> None:
 
 
 def check_class_names(names: Sequence[str]) -> None:
-    """Refuse fewer than two classes, of which no query could be either, and two of one name."""
+    """Refuse fewer than two classes, and two classes of one name."""
     if len(names) < 2:
         what = f"only {names[0]!r}" if names else "none"
         raise InputError(f"classes: expected at least two, there is {what}")
     if len(set(names)) < len(names):
         twice = next(n for i, n in enumerate(names) if n in names[:i])
-        raise InputError(f"classes: {twice!r} is there twice")
+        raise InputError(f"classes: {twice!r} is given twice")
 
 
 def _check_presence(support: Any, labels: Any, text: Any, inputs: str) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -13,13 +13,15 @@ from torch import Tensor
 
 from unem._version import __version__
 from unem.core.laws import Law
-from unem.core.memory import Graph, tasks_per_batch
+from unem.core.laws.base import Statistics
+from unem.core.memory import tasks_per_batch
 from unem.core.schedule import Schedule
 from unem.data import FeatureSet, Protocol, TaskSource
 from unem.errors import InputError
 from unem.learning.config import TrainingConfig
 from unem.learning.losses import LOSSES, accuracy
 from unem.learning.progress import Epoch, TrainingProgress
+from unem.learning.recorded import Recorded, add_gradient
 from unem.learning.unrolled import LEARNABLE, UNEM
 
 __all__ = ["EpochObjective", "initial_schedule"]
@@ -51,8 +53,7 @@ class EpochObjective:
         self.training = tasks(TRAINING_SEED, config.tasks)
         self.validation = tasks(HELD_OUT_SEED, config.validation_tasks)
         self.model = UNEM(law, start, learn=config.learn, constraints=config.constraints).to(device)
-        recorded = self.device.type == "cuda" and law.capturable
-        self._add = _Replayed(self._gradients) if recorded else self._gradients
+        self._add = Recorded(self._gradients, on=law.capturable)
         self.steps_per_epoch = -(-config.tasks // (config.batch_size or config.tasks))
         self.steps, self.keep_every, self.clip = config.epochs * self.steps_per_epoch, self.steps_per_epoch, config.clip
         self.history: list[Epoch] = []
@@ -98,12 +99,7 @@ class EpochObjective:
         statistics, labels = self.training.statistics(rows)
         log_u = self.model(statistics)
         loss = LOSSES[self.config.loss](log_u, labels)
-        parameters = list(self.model.parameters())
-        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            if gradient is not None:  # else without influence: λ of the first Gaussian layer, if it is the only one
-                assert parameter.grad is not None
-                parameter.grad.addcmul_(gradient, share)
+        add_gradient(loss, list(self.model.parameters()), share)
         return torch.stack([loss.detach().double(), accuracy(log_u, labels)])
 
     # -- an epoch
@@ -184,7 +180,7 @@ class _Tasks:
             first = self._prepare(torch.arange(1, device=device))
             if law.worth_keeping and first.num_bytes() * count <= KEEP_BYTES:
                 tasks = torch.arange(count, device=device).split(self.chunk)
-                self.kept = _concatenate([self._prepare(rows) for rows in tasks])
+                self.kept = Statistics.concatenated([self._prepare(rows) for rows in tasks])
 
     def statistics(self, rows: Int[Tensor, " task"]) -> tuple[Any, Int[Tensor, "task query"]]:
         """Statistics of some of the tasks, and the classes of their queries."""
@@ -198,32 +194,6 @@ def _chunk(source: TaskSource, protocol: Protocol, config: TrainingConfig, devic
     support = source.num_classes * protocol.shots
     sizes = source.num_classes, support, protocol.queries, source.num_features
     return tasks_per_batch(*sizes, device, copies=config.layers)
-
-
-def _concatenate(parts: Sequence[Any]) -> Any:
-    def join(values: list[Any]) -> Any:
-        return torch.cat(values) if isinstance(values[0], Tensor) and values[0].ndim else values[0]
-
-    return type(parts[0])(**{f.name: join([getattr(p, f.name) for p in parts]) for f in fields(parts[0])})
-
-
-class _Replayed:
-    """A step on a GPU, recorded as a graph for each size of batch that comes up a third time."""
-
-    def __init__(self, function: Callable[[Tensor, Tensor], Tensor]) -> None:
-        self.function = function
-        self.uses: dict[int, int] = {}
-        self.graphs: dict[int, Graph] = {}
-
-    def __call__(self, rows: Tensor, share: Tensor) -> Tensor:
-        size = len(rows)
-        self.uses[size] = self.uses.get(size, 0) + 1
-        if size not in self.graphs:
-            if self.uses[size] < 3:
-                return self.function(rows, share)
-            # Recording runs the step a few times: with a share of zero it adds nothing to the gradients.
-            self.graphs[size] = Graph(self.function, rows, torch.zeros_like(share))
-        return self.graphs[size](rows, share)
 
 
 def initial_schedule(law: Law, features: FeatureSet, protocol: Protocol, config: TrainingConfig) -> Schedule:

@@ -17,6 +17,7 @@ __all__ = ["CANDIDATES", "Gate", "GateExamples", "candidates", "fit_gate", "gate
 CANDIDATES = (1, 2, 3, 5, 8, 12, 20)
 """Numbers of effective classes that are tried, beside all of them."""
 RIDGE = 1e-5
+SMALLEST = 1e-9  # probability of the true class
 IMITATION = 0.1  # how much of the loss is to name the number itself
 
 
@@ -121,17 +122,29 @@ def fit_gate(examples: Sequence[GateExamples]) -> Gate:
     b = torch.zeros(len(w), dtype=inputs.dtype, requires_grad=True)
     optimiser = torch.optim.LBFGS([w, b], max_iter=300, line_search_fn="strong_wolfe")
 
+    @torch.no_grad()
     def loss() -> Tensor:
-        optimiser.zero_grad()
-        value = RIDGE * w.square().sum()
+        value, w.grad, b.grad = RIDGE * w.square().sum(), 2 * RIDGE * w, torch.zeros_like(b)
         for x, e in scaled:
-            log_p = (x @ w.mT + b).log_softmax(-1)
-            average = torch.einsum("tc,tcq->tq", log_p.exp(), e.truth).clamp_min(1e-9)
-            lost = 2 * (1 - average.sqrt()).mean(1) - IMITATION * (e.targets * log_p).sum(-1)
-            value = value + (e.weights * lost).sum() / total
-        value.backward()
+            lost, dlogits = _lost((x @ w.mT + b).log_softmax(-1), e)
+            value = value + (e.weights @ lost) / total
+            dlogits *= (e.weights / total).unsqueeze(1)
+            w.grad += dlogits.mT @ x
+            b.grad += dlogits.sum(0)
         return value
 
     optimiser.step(loss)
     rows = tuple(tuple(row) for row in w.detach().tolist())
     return Gate(rows, tuple(b.detach().tolist()), tuple(centre.tolist()), tuple(spread.tolist()))
+
+
+def _lost(log_p: Float[Tensor, "task candidate"], e: GateExamples) -> tuple[Tensor, Tensor]:
+    """The loss of each task, and its gradient in what the softmax is taken of."""
+    p = log_p.exp()
+    average = torch.bmm(p.unsqueeze(1), e.truth).squeeze(1)
+    root = average.clamp_min(SMALLEST).rsqrt()
+    lost = 2 * (1 - root.reciprocal()).mean(1) - IMITATION * (e.targets * log_p).sum(-1)
+    root.masked_fill_(average < SMALLEST, 0)
+    dp = torch.bmm(e.truth, root.unsqueeze(-1)).squeeze(-1) / -average.shape[1]
+    dlogits = p * (dp - (p * dp).sum(-1, keepdim=True))
+    return lost, dlogits + IMITATION * (p * e.targets.sum(-1, keepdim=True) - e.targets)

@@ -5,37 +5,37 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from itertools import product
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from unem._version import __version__
+from unem.core.em import run
 from unem.core.laws import Law
+from unem.core.laws.base import Statistics
 from unem.core.laws.directions import Directions
-from unem.data import FeatureSet, Protocol, TaskSource
 from unem.errors import InputError
 from unem.learning.config import FamilyConfig
-from unem.learning.family import ANY_SHOTS, FIXED, ONE_SHOTS, ScheduleFamily, graph_size
+from unem.learning.family import ANY_SHOTS, FIXED, ONE_SHOTS, ScheduleFamily
 from unem.learning.gate import Gate, GateExamples, candidates, fit_gate, gate_inputs, relative, summaries
 from unem.learning.losses import LOSSES
 from unem.learning.parameters import linked
+from unem.learning.pools import Group, Kind, Pairs, draw_groups
 from unem.learning.progress import TrainingProgress
+from unem.learning.recorded import Recorded, add_gradient
 from unem.learning.unrolled import UNEM
 
-__all__ = ["KindsObjective", "initial_family", "pairs_of"]
+__all__ = ["KindsObjective", "initial_family"]
 
 KEEP_EVERY = 50  # steps
 LEARNING, GATING = 0xFA41, 0x6A7E  # schedules and gate see different tasks
 ALL_PRESENT = 3.0  # weight of tasks with all classes present: there a wrong k is worse than no transduction
 TARGET_WIDTH = 0.25  # of the gate's targets on the scale of ln k: neighbouring candidates share a task
 SINGLE = ("feature_scale", "propagation")  # values that all layers share
-
-Pairs = Sequence[tuple[FeatureSet, FeatureSet | None]]
 
 
 class KindsObjective:
@@ -51,11 +51,16 @@ class KindsObjective:
                 support.unit_text()  # says what is missing
         self.pairs, self.law, self.config, self.seed, self.device = pairs, law, config, seed, device
         self._began = time.perf_counter()
-        self.kinds = list(self._draw(config.shares, config.tasks, seed ^ LEARNING))
+        initial = initial_family(law, config)
+        self.kinds, self._shelves = self._stock(initial.coordinates)
         if not self.kinds:
             few, fewest = min(config.shots), min(config.queries)
             raise InputError(f"features: too few images for tasks of {few} shots and {fewest} queries")
-        self.model = UNEM(law, initial_family(law, config)).to(device)
+        self.model = UNEM(law, initial).to(device)
+        self.parameters = list(self.model.parameters())
+        self._add = {size: Recorded(shelf.adder(self)) for size, shelf in self._shelves.items()}
+        self._share = torch.full((), 1 / config.cells_per_step, device=device)
+        self._losses = torch.zeros((), device=device)
         self.steps, self.runs = config.steps, 0
         self.generator = torch.Generator().manual_seed(seed)
         self.provenance = {
@@ -79,16 +84,22 @@ class KindsObjective:
     def accumulate(self, step: int) -> None:
         """Some tasks of a few kinds, drawn at random."""
         for _ in range(self.config.cells_per_step):
-            kind = self.kinds[int(torch.randint(len(self.kinds), (), generator=self.generator))]
-            rows = torch.randint(len(kind.labels), (kind.batch,), generator=self.generator).to(kind.labels.device)
-            log_u = self.model(kind.statistics[rows], kind.effective_classes, kind.shots)
-            loss = LOSSES[self.config.loss](log_u, kind.labels[rows]) / self.config.cells_per_step
-            if not bool(torch.isfinite(loss)):
-                raise InputError("training diverged: the loss is not a finite number; use a lower learning rate")
-            loss.backward()
-            self.runs += kind.batch
+            stock = self.kinds[int(torch.randint(len(self.kinds), (), generator=self.generator))]
+            rows = stock.rows(torch.randint(stock.tasks, (stock.batch,), generator=self.generator))
+            self._losses += self._add[stock.size](rows.to(self.device), self._share)
+            self.runs += stock.batch
+
+    def gradients(self, shelf: _Shelf, rows: Int[Tensor, " task"], share: Float[Tensor, ""]) -> Tensor:
+        """Add the gradient of some tasks, times a share; returns their loss."""
+        log_u = self.model(shelf.statistics[rows], shelf.where.index_select(0, rows))
+        loss = LOSSES[self.config.loss](log_u, shelf.labels.index_select(0, rows))
+        add_gradient(loss, self.parameters, share)
+        return loss.detach()
 
     def after(self, steps: int) -> TrainingProgress:
+        # Asked now and then: each time the host waits for the device.
+        if (steps % self.keep_every == 0 or steps == self.steps) and not math.isfinite(float(self._losses)):
+            raise InputError("training diverged: the loss is not a finite number; use a lower learning rate")
         return TrainingProgress("schedules", steps, self.steps)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -103,8 +114,8 @@ class KindsObjective:
 
     def family(self, progress: Callable[[int], None]) -> ScheduleFamily:
         """The present values as data, with a gate, which is learned now, unless the config has none."""
-        config, ranges, gate = self.config, _ranges(self.kinds), None
-        self.kinds = []
+        config, ranges, gate = self.config, _ranges([stock.kind for stock in self.kinds]), None
+        self.kinds, self._shelves, self._add = [], {}, {}
         if config.gate_shares:
             gate, gated = self._learn_gate(progress)
             self.runs += gated
@@ -120,11 +131,19 @@ class KindsObjective:
 
     def _learn_gate(self, progress: Callable[[int], None]) -> tuple[Gate, int]:
         """The gate, and how many tasks it took (each once for every candidate)."""
+        config, law, family = self.config, self.law, self.model.schedule
         by_queries: dict[int, list[GateExamples]] = {}
-        kinds = self._draw(self.config.gate_shares, self.config.gate_tasks, self.seed ^ GATING)
-        for number, kind in enumerate(kinds, 1):
-            by_queries.setdefault(kind.queries, []).append(_gate_examples(self.model, self.law, kind))
-            progress(number)
+        done = 0
+
+        def mixed(group: Group) -> Any:
+            return law.mixed(group.statistics, family.view_weights)
+
+        drawn = config.gate_shares, config.gate_tasks, self.seed ^ GATING, self.device
+        for groups in draw_groups(self.pairs, law, config, *drawn, mixed):
+            for group in groups:
+                by_queries.setdefault(group.kinds[0].queries, []).append(_gate_examples(family, law, group))
+                done += len(group.kinds)
+                progress(done)
         examples = [
             GateExamples(*(torch.cat([getattr(e, f.name) for e in some]) for f in fields(GateExamples)))
             for some in by_queries.values()
@@ -135,33 +154,67 @@ class KindsObjective:
     # -- tasks
     # ------------------------------------------------------------------------------------------------------------
 
-    def _draw(self, shares: Sequence[float], counts: Sequence[int], seed: int) -> Iterator[_Kind]:
-        pools = [pool for features, query in self.pairs for pool in _pools(features, query, shares, seed)]
-        for number, ((support, asked), shots) in enumerate(product(pools, self.config.shots)):
-            present = set((asked or support).class_ids) & set(support.class_ids)
-            named = self.config.query_classes
-            allowed = tuple(sorted(present if named is None else present & set(named)))
-            everything = set() if self.config.is_fixed else {len(allowed)}
-            for k in sorted({min(k, len(allowed)) for k in self.config.effective_classes} | everything):
-                for queries, tasks, batch in zip(self.config.queries, counts, self.config.batch, strict=True):
-                    protocol = Protocol(shots=shots, effective_classes=k, queries=queries, query_classes=allowed)
-                    kind = self._kind(protocol, support, asked, seed + number, tasks, batch)
-                    if kind is not None:
-                        yield kind
+    def _stock(self, coordinates: int) -> tuple[list[_Stock], dict[Size, _Shelf]]:
+        """Tasks of all kinds, prepared; those of one size on one shelf."""
+        config, law = self.config, self.law
+        batch = dict(zip(config.queries, config.batch, strict=True))
+        stocks: list[_Stock] = []
+        shelves: dict[Size, list[Group]] = {}
 
-    def _kind(
-        self, protocol: Protocol, support: FeatureSet, asked: FeatureSet | None, seed: int, tasks: int, batch: int
-    ) -> _Kind | None:
-        """Tasks of one kind; None where the images are too few."""
-        law = self.law
-        try:
-            source = TaskSource(protocol, support, asked, seed=seed, inputs=law.inputs, device=self.device)
-            task, labels = source.batch(0, tasks)
-        except InputError:
-            return None
-        k = int(protocol.effective_classes)  # type: ignore[arg-type]
-        statistics = law.propagated(law.prepare(task), graph_size(k, protocol.queries, law.neighbours))
-        return _Kind(statistics, labels, k, float(protocol.shots), batch)
+        def propagated(group: Group) -> Any:
+            neighbours = group.of_kinds([kind.neighbours(law) for kind in group.kinds])
+            return replace(law.propagated(group.statistics, neighbours), nearest=None)
+
+        drawn = config.shares, config.tasks, self.seed ^ LEARNING, self.device
+        for groups in draw_groups(self.pairs, law, config, *drawn, propagated):
+            found = []
+            for group in groups:
+                kind, step = group.kinds[0], len(group.kinds)
+                size = kind.queries, kind.num_classes
+                shelf = shelves.setdefault(size, [])
+                first = sum(len(other.labels) for other in shelf)
+                shelf.append(group)
+                for number, kind in enumerate(group.kinds):
+                    found.append(_Stock(kind, size, first + number, step, group.tasks, batch[kind.queries]))
+            stocks += sorted(found, key=lambda stock: stock.kind.effective_classes)  # a stable order
+        return stocks, {size: _Shelf.of(groups, coordinates) for size, groups in shelves.items()}
+
+
+Size = tuple[int, int]
+"""Queries and classes."""
+
+
+@dataclass(frozen=True)
+class _Stock:
+    """Tasks of one kind, and where they lie."""
+
+    kind: Kind
+    size: Size
+    first: int
+    step: int
+    tasks: int
+    batch: int
+
+    def rows(self, tasks: Int[Tensor, " some"]) -> Int[Tensor, " some"]:
+        return self.first + self.step * tasks
+
+
+@dataclass(frozen=True)
+class _Shelf:
+    """All tasks with equally many queries and classes, and where the family sees them."""
+
+    statistics: Any
+    labels: Int[Tensor, "task query"]
+    where: Float[Tensor, "task coordinate"]
+
+    @classmethod
+    def of(cls, groups: Sequence[Group], coordinates: int) -> _Shelf:
+        where = [group.of_kinds([kind.position[:coordinates] for kind in group.kinds]) for group in groups]
+        labels = torch.cat([group.labels for group in groups])
+        return cls(Statistics.concatenated([group.statistics for group in groups]), labels, torch.cat(where))
+
+    def adder(self, objective: KindsObjective) -> Callable[[Tensor, Tensor], Tensor]:
+        return lambda rows, share: objective.gradients(self, rows, share)
 
 
 def initial_family(law: Directions, config: FamilyConfig) -> ScheduleFamily:
@@ -179,76 +232,26 @@ def initial_family(law: Directions, config: FamilyConfig) -> ScheduleFamily:
     return ScheduleFamily(values, weights, law, config.layers)
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """Tasks of one kind."""
-
-    statistics: Any
-    labels: Int[Tensor, "task query"]
-    effective_classes: int
-    shots: float
-    batch: int
-
-    @property
-    def num_classes(self) -> int:
-        return int(self.statistics.shots.shape[1])
-
-    @property
-    def queries(self) -> int:
-        return int(self.labels.shape[1])
-
-
-def pairs_of(
-    features: FeatureSet | Sequence[FeatureSet], query: FeatureSet | Sequence[FeatureSet] | None
-) -> list[tuple[FeatureSet, FeatureSet | None]]:
-    supports = [features] if isinstance(features, FeatureSet) else list(features)
-    queries = [query] if isinstance(query, FeatureSet) else [None] * len(supports) if query is None else list(query)
-    if not supports or len(queries) != len(supports):
-        raise InputError(f"query: expected one set for each of the {len(supports)} feature sets, got {len(queries)}")
-    return list(zip(supports, queries, strict=True))
-
-
-def _pools(
-    features: FeatureSet, query: FeatureSet | None, shares: Sequence[float], seed: int
-) -> Iterator[tuple[FeatureSet, FeatureSet | None]]:
-    """The images, with all classes or some of them."""
-    generator = torch.Generator().manual_seed(seed)
-    for share in shares:
-        count = max(2, round(share * features.num_classes))
-        if count >= features.num_classes:
-            yield features, query
-            continue
-        chosen = torch.randperm(features.num_classes, generator=generator)[:count].sort().values
-        some = features.only_classes(chosen)
-        yield some, None if query is None else _same_classes(query, some)
-
-
-def _same_classes(query: FeatureSet, features: FeatureSet) -> FeatureSet:
-    return query.only_classes([i for i, c in enumerate(query.class_ids) if c in set(features.class_ids)])
-
-
-def _ranges(kinds: Sequence[_Kind]) -> dict[str, tuple[float, float]]:
+def _ranges(kinds: Sequence[Kind]) -> dict[str, tuple[float, float]]:
     sizes = {name: [float(getattr(kind, name)) for kind in kinds] for name in ("queries", "num_classes", "shots")}
     return {name: (min(values), max(values)) for name, values in sizes.items()}
 
 
 @torch.no_grad()
-def _gate_examples(model: UNEM, law: Directions, kind: _Kind) -> GateExamples:
+def _gate_examples(family: ScheduleFamily, law: Directions, group: Group) -> GateExamples:
+    """Each task with every candidate; their views are mixed already."""
+    kind, statistics, seen, truth = group.kinds[0], group.statistics, [], []
+    sizes = {"queries": kind.queries, "num_classes": kind.num_classes, "shots": kind.shots}
     ks = candidates(kind.num_classes)
-    seen, truth, statistics, family = [], [], kind.statistics, model.schedule
     for k in ks:
-        statistics = law.propagated(statistics, graph_size(k, kind.queries, law.neighbours))
-        u, scaled = model.run(statistics, k, kind.shots, log=False)
-        weight = family.at(k, kind.queries, kind.num_classes, kind.shots).query_weights[-1]
-        seen.append(summaries(law, scaled, u, weight))
-        truth.append(u.gather(-1, kind.labels.unsqueeze(-1)).squeeze(-1))
+        schedule = family.at(k, **sizes)
+        statistics = law.propagated(statistics, schedule.neighbours)
+        u, scaled = run(law, statistics, schedule.values([n for n in law.numbers if n != "view_weights"]))
+        seen.append(summaries(law, scaled, u, schedule.query_weights[-1]))
+        truth.append(u.gather(-1, group.labels.unsqueeze(-1)).squeeze(-1))
     inputs = gate_inputs(relative(torch.stack(seen, 1)), kind.num_classes, kind.queries, kind.shots)
-    distance = torch.tensor(ks, dtype=torch.float64).log() - math.log(kind.effective_classes)
+    effective = group.of_kinds([float(kind.effective_classes) for kind in group.kinds]).double().cpu()
+    distance = torch.tensor(ks, dtype=torch.float64).log() - effective.log().unsqueeze(1)
+    weights = torch.where(effective == kind.num_classes, ALL_PRESENT, 1.0).double() / group.tasks
     target = (-distance.square() / (2 * TARGET_WIDTH**2)).softmax(-1)
-    count, weight = len(kind.labels), ALL_PRESENT if kind.effective_classes == kind.num_classes else 1.0
-    return GateExamples(
-        inputs.double().cpu(),
-        torch.stack(truth, 1).double().cpu(),
-        target.expand(count, -1),
-        torch.full((count,), weight / count, dtype=torch.float64),
-    )
+    return GateExamples(inputs.double().cpu(), torch.stack(truth, 1).double().cpu(), target, weights)

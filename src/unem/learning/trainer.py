@@ -20,7 +20,8 @@ from unem.learning import checkpoints
 from unem.learning.config import FamilyConfig, TrainingConfig
 from unem.learning.epochs import EpochObjective
 from unem.learning.family import ScheduleFamily
-from unem.learning.kinds import KindsObjective, pairs_of
+from unem.learning.kinds import KindsObjective
+from unem.learning.pools import pairs_of
 from unem.learning.progress import TrainingProgress
 from unem.learning.unrolled import UNEM
 

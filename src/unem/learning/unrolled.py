@@ -13,7 +13,7 @@ from unem.core.em import run
 from unem.core.laws import Law
 from unem.core.schedule import LayerValues, Schedule
 from unem.errors import InputError
-from unem.learning.family import ScheduleFamily, graph_size, position
+from unem.learning.family import ScheduleFamily
 from unem.learning.layered import LayeredMethod
 from unem.learning.parameters import CONSTRAINTS, linked
 
@@ -75,20 +75,18 @@ class _Coefficients(nn.Module):
         weights = torch.tensor(family.view_weights, dtype=torch.float64).log()
         self.views = nn.Parameter((weights - weights.mean()).float())
 
-    def values(self, effective_classes: int, queries: int, num_classes: int, shots: float) -> LayerValues:
-        where = position(effective_classes, queries, num_classes, shots)[: self._start.coordinates]
-        here = self.views.new_tensor(where)
-        values = {name: linked(name)(here @ raw) for name, raw in self.raw.items()}
+    def values(self, where: Float[Tensor, "*task coordinate"]) -> LayerValues:
+        """At one position, or at that of each task."""
+        values = {name: linked(name)(where @ raw) for name, raw in self.raw.items()}
+        spread = {n: v if where.ndim == 1 else v.mT.unsqueeze(-1).unsqueeze(-1) for n, v in values.items()}
         numbers = {
-            "feature_scale": values["feature_scale"].squeeze(0),
+            "feature_scale": spread["feature_scale"].squeeze(0),
             "view_weights": self.views.softmax(0),
-            "propagation": values["propagation"].squeeze(0) if "propagation" in values else 0.0,
-            "neighbours": graph_size(effective_classes, queries, self.law.neighbours),
+            "propagation": spread["propagation"].squeeze(0) if "propagation" in spread else 0.0,
+            "neighbours": None,
         }
         of_layers = ("class_balance", "temperature", "text_weight", "query_weight")
-        balances, temperatures, texts, weights = (
-            list(values[name].unbind()) if name in values else [] for name in of_layers
-        )
+        balances, temperatures, texts, weights = (spread.get(name, ()) for name in of_layers)
         return LayerValues(balances, temperatures, texts, weights, numbers)
 
     def data(self, **changes: Any) -> ScheduleFamily:
@@ -168,20 +166,20 @@ class UNEM(nn.Module, LayeredMethod):
         return self.numbers.data(**about)
 
     def run(
-        self, statistics: Any, effective_classes: int | None = None, shots: float = 5.0, *, log: bool = True
+        self, statistics: Any, where: Float[Tensor, "*task coordinate"] | None = None, *, log: bool = True
     ) -> tuple[Float[Tensor, "task query class"], Any]:
         """ln u (or u) of the last layer for statistics from ``law.prepare``, and the scaled statistics.
 
-        Differentiable in the parameters. A family needs to know the number of effective classes and the shots.
+        Differentiable in the parameters. A family needs to know where the tasks are, one position for all of them or
+        one for each (see :func:`unem.learning.family.position`), and statistics that are propagated already.
         """
-        queries, num_classes = statistics.size if effective_classes is not None else (0, 0)
-        return run(self.law, statistics, self.numbers.values(effective_classes, queries, num_classes, shots), log=log)
+        return run(self.law, statistics, self.numbers.values(where), log=log)
 
     def forward(
-        self, statistics: Any, effective_classes: int | None = None, shots: float = 5.0
+        self, statistics: Any, where: Float[Tensor, "*task coordinate"] | None = None
     ) -> Float[Tensor, "task query class"]:
         """``ln u`` of the last layer; see :meth:`run`."""
-        return self.run(statistics, effective_classes, shots)[0]
+        return self.run(statistics, where)[0]
 
 
 def _plain(value: Any) -> Any:

@@ -207,7 +207,7 @@ def _load(transformers: Any, path: str | os.PathLike[str]) -> Any:
     try:
         kind = transformers.AutoConfig.from_pretrained(path).model_type
     except (OSError, ValueError) as error:
-        raise InputError(f"model: {os.fspath(path)!r} is no saved model that transformers can find") from error
+        raise InputError(f"model: {os.fspath(path)!r} is not a saved model that transformers can load") from error
     if kind not in kinds:
         raise InputError(f"model: expected a CLIP model, and {os.fspath(path)!r} holds one of type {kind!r}")
     return kinds[kind].from_pretrained(path)

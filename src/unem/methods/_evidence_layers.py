@@ -19,7 +19,7 @@ from unem.core.proportions import CONCENTRATIONS, balanced, collapsed, evidence_
 from unem.methods._evidence_numbers import EvidenceNumbers
 from unem.methods._likelihood import Likelihood, about
 
-__all__ = ["Beliefs", "Earlier", "Queries", "weigh_beliefs"]
+__all__ = ["Beliefs", "Earlier", "Queries", "averaged", "weigh_beliefs"]
 
 MOST_QUERIES = 300.0  # with more, the gate treats a task as one with so many: it was taught with no more
 CURVE = 5.0  # nats; the evidence curve is shown to the gate as asinh(F/5)/2
@@ -77,9 +77,18 @@ class Beliefs:
     evidence: Float[Tensor, "task belief"]
 
     def average(self) -> Float[Tensor, "task query class"]:
-        single = self.weights[:, -1:].unsqueeze(-1) * self.independent.softmax(-1)
-        joint: Tensor = single + torch.einsum("ta,taqk->tqk", self.weights[:, :-1], self.answers)
-        return joint
+        return averaged(self.weights, self.independent, self.answers)
+
+
+def averaged(
+    weights: Float[Tensor, "task belief"],
+    independent: Float[Tensor, "task query class"],
+    answers: Float[Tensor, "task concentration query class"],
+) -> Float[Tensor, "task query class"]:
+    """Of the answers of all beliefs; the last is each query by itself, given its logits."""
+    single = weights[:, -1:].unsqueeze(-1) * independent.softmax(-1)
+    joint: Tensor = single + torch.einsum("ta,taqk->tqk", weights[:, :-1], answers)
+    return joint
 
 
 def weigh_beliefs(numbers: EvidenceNumbers, likelihood: Likelihood, queries: Queries) -> Beliefs:
@@ -92,12 +101,11 @@ def weigh_beliefs(numbers: EvidenceNumbers, likelihood: Likelihood, queries: Que
     first = collapsed(single, a0, queries.there)
     bounds = [evidence_bound(single.unsqueeze(1), first, a0)]
     r = _replaced(first, balanced(single, numbers.even_variance, queries.there))
-    factors = torch.where(likelihood.calibrated, 1.0, numbers.moved_unknown).view(-1, 1, 1, 1)
     pulling, moved, layers = r, single.unsqueeze(1), len(numbers.moved)
     for layer in range(layers):
-        share, pulling = factors * numbers.moved[layer], numbers.query_weight[layer] * r
+        pulling = numbers.query_weight[layer] * r
         moved = _with(_moved(numbers, likelihood, queries, pulling), queries.side)
-        moved = share * moved + (1 - share) * single.unsqueeze(1)
+        moved = likelihood.partly(moved, single, numbers.moved[layer], numbers)
         prior = numbers.class_balance.view(-1, 1, 1) * log_others(r, a0)
         r = _there(((moved + prior) / numbers.temperature[layer]).softmax(-1), there)
         if layer < layers - 1:

@@ -17,7 +17,7 @@ from torch import Tensor
 from unem.core.proportions import CONCENTRATIONS, balance_offsets
 from unem.core.task import Task
 from unem.core.whitening import Whitened
-from unem.methods._evidence_layers import Queries, weigh_beliefs
+from unem.methods._evidence_layers import Queries, averaged, weigh_beliefs
 from unem.methods._evidence_numbers import EvidenceNumbers
 from unem.methods._likelihood import Likelihood, cosines
 
@@ -63,21 +63,17 @@ class Settled:
     def answer(self, rows: Whitened, side: Tensor | None) -> Float[Tensor, "task query class"]:
         """Probabilities of some queries."""
         independent, assigned = self.assign(rows, side)
-        joint = self.weights[:, -1:].unsqueeze(-1) * independent.softmax(-1)
-        joint = joint + torch.einsum("ta,taqk->tqk", self.weights[:, :-1], assigned)
-        doubt = self.likelihood.doubt(self.numbers)
-        return (1 - doubt) * joint + doubt * self.likelihood.cautious(independent)
+        return self.likelihood.doubted(averaged(self.weights, independent, assigned), independent, self.numbers)
 
     def assign(self, rows: Whitened, side: Tensor | None) -> tuple[Tensor, Tensor]:
         """The independent logits, and what each concentration says; ``[task, concentration, query, class]``."""
         likelihood, numbers = self.likelihood, self.numbers
         independent = likelihood.of_support(likelihood.whitening.products(rows, likelihood.sums), numbers)
-        tasks, kinds, _, classes = self.sizes.shape
+        _, kinds, _, classes = self.sizes.shape
         products = likelihood.whitening.products(rows, self.sums).unflatten(2, (kinds, classes)).transpose(1, 2)
         alone = torch.zeros_like(self.sizes)
         moved = likelihood.of_sums(products, self.squares, self.sizes, alone, self.pulled_squares, numbers)
-        share = torch.where(likelihood.calibrated, 1.0, numbers.moved_unknown).view(tasks, 1, 1, 1) * numbers.moved[-1]
-        moved = share * moved + (1 - share) * independent.unsqueeze(1)
+        moved = likelihood.partly(moved, independent, numbers.moved[-1], numbers)
         if side is not None:
             independent, moved = independent + side, moved + side.unsqueeze(1)
         prior, balance = self.counts.new_tensor(CONCENTRATIONS).view(-1, 1, 1), numbers.class_balance.view(-1, 1, 1)

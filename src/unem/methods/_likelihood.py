@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from unem.core.held_out import HeldOut, held_out
+from unem.core.left_out import LeftOut, leave_each_out
 from unem.core.task import Task
 from unem.core.whitening import Whitened, Whitening, fit_whitening
 from unem.methods._common import one_hot
@@ -80,6 +80,24 @@ class Likelihood:
         """The independent answer; at half the scale where nothing could be held out."""
         return torch.where(self.calibrated.view(-1, 1, 1), 1.0, 0.5).to(log_likelihood).mul(log_likelihood).softmax(-1)
 
+    def doubted(
+        self, joint: Tensor, independent: Tensor, numbers: EvidenceNumbers
+    ) -> Float[Tensor, "task query class"]:
+        """A joint answer with a little of the independent one, given its logits."""
+        doubt = self.doubt(numbers)
+        return (1 - doubt) * joint + doubt * self.cautious(independent)
+
+    def partly(
+        self,
+        moved: Float[Tensor, "task concentration query class"],
+        independent: Tensor,
+        share: Tensor,
+        numbers: EvidenceNumbers,
+    ) -> Float[Tensor, "task concentration query class"]:
+        """Some of the likelihood by moved means, the rest by those of the support; less where not calibrated."""
+        share = share * torch.where(self.calibrated, 1.0, numbers.moved_unknown).view(-1, 1, 1, 1)
+        return share * moved + (1 - share) * independent.unsqueeze(1)
+
     def with_more(self, sums: Whitened, counts: Float[Tensor, "task class"]) -> Likelihood:
         """With more samples in the class means."""
         sums = self.sums + sums
@@ -145,8 +163,8 @@ def fit_likelihood(task: Task, text: Tensor | None = None) -> Likelihood:
     calibrated = counts.amax(1) >= FEWEST
     scale, spread, apart = (task.query.new_full((len(task),), v) for v in (UNKNOWN_SCALE, 1.0, 2 / UNKNOWN_OVERLAP))
     weight = None if text is None else task.query.new_full((len(task),), UNKNOWN_TEXT)
-    if bool(calibrated.any()):
-        held = _Calibration(held_out(residuals, task.support, member))
+    if task.even_shots >= FEWEST if task.even_shots is not None else bool(calibrated.any()):  # a program cannot look
+        held = _Calibration(leave_each_out(residuals, task.support, member))
         found = held.calibrate(counts, cosines(task.support, text))
         scale, spread, apart = (
             torch.where(calibrated, new, old) for new, old in zip(found[:3], (scale, spread, apart), strict=True)
@@ -168,7 +186,7 @@ def cosines(rows: Tensor, text: Tensor | None) -> Tensor | None:
 class _Calibration:
     """What held-out samples say of scale, spread, views and texts."""
 
-    held: HeldOut
+    held: LeftOut
 
     @property
     def member(self) -> Float[Tensor, "task held class"]:

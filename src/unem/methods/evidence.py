@@ -222,5 +222,4 @@ def _by_evidence(log_likelihood: Float[Tensor, "task query class"]) -> Float[Ten
 
 def _answer(numbers: EvidenceNumbers, likelihood: Likelihood, beliefs: Beliefs) -> Float[Tensor, "task query class"]:
     """The average of the beliefs, and a little of the independent answer."""
-    doubt = likelihood.doubt(numbers)
-    return (1 - doubt) * beliefs.average() + doubt * likelihood.cautious(beliefs.independent)
+    return likelihood.doubted(beliefs.average(), beliefs.independent, numbers)

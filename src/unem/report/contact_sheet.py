@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from unem._io import write_aside
 from unem._version import __version__
+from unem._words import counted
 from unem.errors import InputError
 from unem.inference import DOUBTFUL, NONE_OF_THESE, Labelling, readable
 from unem.report.labelled_data import labelled_data
@@ -74,7 +75,7 @@ def render(
     counts = labelling.counts()
     look, script = style("labelling.css.j2", "contact_sheet.css.j2"), _script()
     return template("contact_sheet.html.j2").render(
-        title=title or f"{readable(labelling.images.name)}, labelled",
+        title=title or _title(labelling),
         version=__version__,
         data=data,
         shown=len(chosen),
@@ -88,6 +89,13 @@ def render(
         script=Markup(script),
         script_hash=_hash(script),
     )
+
+
+def _title(labelling: Labelling) -> str:
+    images = f"{counted(len(labelling), 'image')} of {readable(labelling.images.name)!r}"
+    if labelling.support is None:
+        return f"{images}, labelled from the names of the classes"
+    return f"{images}, labelled from {readable(labelling.support.name or labelling.support.root.resolve().name)!r}"
 
 
 def _data(labelling: Labelling, chosen: Sequence[int]) -> dict[str, Any]:

@@ -12,7 +12,8 @@ const make = (tag, attributes = {}, ...children) => {
   return element;
 };
 const plural = (count, one, many = one + "s") => `${count} ${count === 1 ? one : many}`;
-const percent = (p) => (p >= 1 ? "100" : p > 0.995 ? "> 99" : p > 0 && p < 0.005 ? "< 1" : (100 * p).toFixed(0)) + " %";
+// Rounded down, so that a number and the limit that it is below are never the same; the space does not break.
+const percent = (p) => (p >= 1 ? "100" : p > 0.99 ? "> 99" : p > 0 && p < 0.01 ? "< 1" : Math.floor(100 * p + 1e-6)) + "\u00a0%";
 // Long names break behind their underscores and hyphens, not in the middle of a word.
 const soft = (text) => text.split(/(?<=[_\-./])/).flatMap((part, i) => (i ? [make("wbr"), part] : [part]));
 const byName = new Intl.Collator(undefined, { numeric: true });
@@ -97,6 +98,7 @@ class LabelledImages {
     const { classes, none } = this.result;
     const options = () => [...classes.map((name, k) => make("option", { value: k }, `${k + 1}  ${name}`)),
       make("option", { value: NONE }, `0  ${none}`)];
+    this.find(".two-digits").hidden = classes.length < 10;
     this.find(".move-to").replaceChildren(...options());
     this.find("dialog .another").replaceChildren(make("option", { value: "" }, "Another class …"), ...options());
   }
@@ -256,8 +258,8 @@ class LabelledImages {
     const present = new Set(images.map((_, i) => this.classOf(i)).filter((k) => k !== NONE)).size;
     const fact = (number, words, small = "") => make("li", {}, make("strong", {}, String(number)), " ", words, small ? make("small", {}, ` ${small}`) : null);
     const facts = [fact(images.length, images.length === 1 ? "image" : "images"), fact(present, `of ${plural(classes.length, "class", "classes")}`),
-      fact(count("doubtful"), "doubtful", `below ${Math.round(100 * this.below)} %`)];
-    if (jointly) facts.push(fact(count("joint"), "changed", "by looking at all jointly"));
+      fact(count("doubtful"), "doubtful", `below ${Number((100 * this.below).toFixed(2))}\u00a0%`)];
+    if (jointly) facts.push(fact(count("joint"), count("joint") === 1 ? "label differs" : "labels differ", "from classifying each image by itself"));
     if (this.result.looked_for_new || count("none")) facts.push(fact(count("none"), "of none of these"));
     if (known) facts.push(fact(`${Math.round((100 * known.right) / known.count)} %`, "right", `of ${known.count} known; ${Math.round((100 * known.alone) / known.count)} % each by itself`));
     if (this.corrections.size) facts.push(fact(this.corrections.size, "labelled by you"));
@@ -271,7 +273,8 @@ class LabelledImages {
     bar.querySelector(".selection output").textContent = `${count} selected`;
     const pending = bar.querySelector(".pending");
     pending.hidden = !given && !this.canUndo;
-    pending.querySelector("output").textContent = plural(given, "correction");
+    const used = given && !this.isPending() ? (given === 1 ? ", used" : ", all used") : "";
+    pending.querySelector("output").textContent = plural(given, "correction") + used;
     pending.querySelector(".undo").disabled = !this.canUndo;
     bar.hidden = !count && pending.hidden;
     this.backend.pending?.(pending, given, this.isPending());
@@ -595,4 +598,4 @@ class LabelledImages {
   }
 }
 
-export { LabelledImages, make, plural };
+export { LabelledImages, byName, make, plural };

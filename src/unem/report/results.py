@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -45,7 +46,8 @@ def write_report(
     """Write the page, and the plots as files where a folder is given; returns how many plots there are.
 
     Args:
-        confusion: name, or its beginning, of the row whose confusion is shown; the best learned one when left out.
+        confusion: name, or its beginning, of the row whose confusion is shown; the best at the fewest shots when left
+            out.
     """
     html, made = render_report(store, confusion=confusion, title=title)
     if plots is not None:
@@ -94,14 +96,37 @@ def _sections(store: ResultsStore, rows: Sequence[Row]) -> list[dict[str, Any]]:
     for name in ordered:
         plan = plans[name]
         recipe = recipes.get(name) if "recipe" in plan else None
-        found = [by_name[c] for c in plan["cells"] if c in by_name]
+        found = _found(plan, by_name)
         if found:
             sections.append(_section(str(plan.get("title") or name), recipe, found, plan))
-    planned = {c for plan in plans.values() for c in plan["cells"]}
+    planned = {c for plan in plans.values() for c in (*plan["cells"], *plan.get("earlier", ()))}
     others = [row for row in rows if row["name"] not in planned]
     if others:
         sections.append(_section("Other rows", None, others, {}))
     return sections
+
+
+def _found(plan: Mapping[str, Any], by_name: Mapping[str, Row]) -> list[Row]:
+    """The rows of a plan, and of earlier plans of the same table those that no later one computed again."""
+    found = [by_name[name] for name in plan["cells"] if name in by_name]
+    places = {_place(row) for row in found}
+    for name in plan.get("earlier", ()):
+        if name in by_name and (place := _place(by_name[name])) not in places:
+            found.append(by_name[name])
+            places.add(place)
+    return found
+
+
+def _place(row: Row) -> str:
+    """What a row measures, however many tasks it took, with whatever version of the code and of the feature file."""
+
+    def bare(key: Mapping[str, Any]) -> dict[str, Any]:
+        images = {k: v for k, v in key["images"].items() if k != "digest"}
+        return {**{k: v for k, v in key.items() if k != "code"}, "images": images}
+
+    key = bare(row["key"])
+    preparation = key["preparation"] and bare(key["preparation"])
+    return json.dumps({**key, "tasks": None, "preparation": preparation}, sort_keys=True)
 
 
 def _section(title: str, recipe: Recipe | None, rows: Sequence[Row], plan: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,7 +137,7 @@ def _section(title: str, recipe: Recipe | None, rows: Sequence[Row], plan: Mappi
         "title": title,
         "tables": tables,
         "done": len(rows),
-        "planned": len(plan.get("cells", rows)),
+        "planned": len({*plan.get("cells", ()), *(row["name"] for row in rows)}),
         "missing": plan.get("missing", {}),
         "left_out": _reasons(plan.get("left_out", [])),
         "depth": _depth(depth_rows(made)),
@@ -165,9 +190,7 @@ def _reasons(left_out: Sequence[Mapping[str, str]]) -> list[str]:
 
 def _summary(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """For each feature file, the best method under the usual protocol at its fewest shots."""
-    usual = [
-        c for row in rows if _plain(c := columns_of(row), row) and (c["effective_classes"], c["queries"]) == ("5", 75)
-    ]
+    usual = [c for row in rows if _usual(c := columns_of(row), row)]
     cards = []
     for features in sorted({c["features"] for c in usual}):
         here = [c for c in usual if c["features"] == features]
@@ -180,6 +203,10 @@ def _summary(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return cards
 
 
+def _usual(columns: Mapping[str, Any], row: Row) -> bool:
+    return _plain(columns, row) and (columns["effective_classes"], columns["queries"]) == ("5", 75)
+
+
 def _plain(columns: Mapping[str, Any], row: Row) -> bool:
     """A method as it is meant to be used: no setting swept, no part of it switched off, the first training seed."""
     as_meant = columns["variant"] in ("", "adaptive") and columns["training_seed"] in (None, 0)
@@ -187,15 +214,18 @@ def _plain(columns: Mapping[str, Any], row: Row) -> bool:
 
 
 def _chosen(store: ResultsStore, rows: Sequence[Row], name: str | None) -> Row:
-    """The row whose confusion is shown: the one asked for, or of the learned ones the one with most to learn from."""
+    """The row whose confusion is shown: the one asked for, or the best, as the summary has it."""
     if name is not None:
         row = store.find(name)
         if row["key"]["kind"] != "cell":
             raise InputError(f"confusion: {name!r} is a preparation, which classifies nothing; name a cell's row")
         return row
     able = [r for r in rows if r["result"].get("confusion")] or list(rows)
-    learned = [r for r in able if columns_of(r)["variant"] == "adaptive"] or able
-    return min(learned, key=lambda r: r["result"]["accuracy"])
+    usual = [r for r in able if _usual(columns_of(r), r)] or able
+    fewest = min(r["key"]["protocol"]["shots"] for r in usual)
+    return max(
+        (r for r in usual if r["key"]["protocol"]["shots"] == fewest), key=lambda r: float(r["result"]["accuracy"])
+    )
 
 
 def _confused(row: Row, most: int = 10) -> list[dict[str, Any]]:

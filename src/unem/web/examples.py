@@ -30,7 +30,7 @@ SHAPE_SHOTS, SHAPE_QUERIES = 3, (0, 0, 18, 0, 16, 0, 10)
 
 
 def example(name: str) -> tuple[Part, Part]:
-    """Support and query of an example; in both, the query has not the proportions that one might expect."""
+    """Support and query of an example; in both, only some of the classes are present in the query."""
     if name not in ("digits", "shapes"):
         raise InputError(f"example: expected digits or shapes, got {name!r}")
     support, query = _digits() if name == "digits" else _shapes()

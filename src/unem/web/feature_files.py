@@ -63,7 +63,7 @@ def _table(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[tuple[int
     with archive.open(member) as stream:
         start = stream.read(8)
         if len(start) < 8 or not start.startswith(b"\x93NUMPY"):
-            raise InputError(f"{member.filename} in it is no table")
+            raise InputError(f"{member.filename} in it is not a table")
         wide = start[6] > 1
         length = struct.unpack("<I" if wide else "<H", stream.read(4 if wide else 2))[0]
         if length > LONGEST_HEADER:
@@ -72,7 +72,7 @@ def _table(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[tuple[int
     offset = 8 + (4 if wide else 2) + length
     shape, _, dtype = _described(start, described)
     if not dtype.hasobject and int(np.prod(shape, dtype=object)) * dtype.itemsize != member.file_size - offset:
-        raise InputError(f"{member.filename} in it has not the {shape} values that it says")
+        raise InputError(f"{member.filename} in it does not hold the {shape} values that its header promises")
     return shape, dtype
 
 

@@ -19,7 +19,7 @@ HEADERS = {
     "x-frame-options": "DENY",
     "cache-control": "no-store",
 }
-ELSEWHERE = "This was asked for by another site, and is not done."
+ELSEWHERE = "This request came from another site and was refused."
 
 Scope = MutableMapping[str, Any]
 Call = Callable[..., Awaitable[Any]]
@@ -62,7 +62,7 @@ class Guard:
             headers[name] = value.decode("latin-1")
         host = headers.get("host", "")
         if _name(host) not in self.hosts:
-            return 400, "This page answers to its own names only."
+            return 400, "This server answers to its own names only."
         origin = headers.get("origin")
         if origin is not None and origin.lower() not in (f"http://{host}".lower(), f"https://{host}".lower()):
             return 403, ELSEWHERE

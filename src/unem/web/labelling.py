@@ -16,6 +16,7 @@ from unem.methods import method_info
 from unem.web.models import methods_for
 from unem.web.outcome import Outcome, Settings
 from unem.web.sides import Item
+from unem.web.stopping import stoppable
 from unem.web.task_data import TaskData
 from unem.web.uploads import shown
 
@@ -42,7 +43,7 @@ def label(
     start: float,
     before: Tensor | None = None,
 ) -> Outcome:
-    """Corrected images join the support; the others are classified.
+    """Corrected images join the support; the others are classified. A visitor may stop it at any moment.
 
     Args:
         given: class of each query that the visitor has corrected.
@@ -50,17 +51,19 @@ def label(
         before: labels of the outcome before this one.
     """
     check_settings(settings)
-    answer = label_features(
-        data.support,
-        data.labels,
-        data.query,
-        data.class_names,
-        text=data.text,
-        method=settings.method,
-        decision=settings.decision,  # type: ignore[arg-type]  # checked
-        none_of_these=FALSE_ALARMS if settings.none_of_these else None,
-        corrections=given,
-    )
+    with stoppable():
+        answer = label_features(
+            data.support,
+            data.labels,
+            data.query,
+            data.class_names,
+            text=data.text,
+            method=settings.method,
+            decision=settings.decision,  # type: ignore[arg-type]  # checked
+            none_of_these=FALSE_ALARMS if settings.none_of_these else None,
+            corrections=given,
+        )
+        layers = _layers(data, given, answer)
     return Outcome(
         items=list(items),
         class_names=data.class_names,
@@ -68,7 +71,7 @@ def label(
         given=dict(given),
         truth=data.truth,
         before=before,
-        layers=_layers(data, given, answer),
+        layers=layers,
         settings=settings,
         backbone=data.backbone,
         seconds=time.monotonic() - start,

@@ -6,6 +6,7 @@ import threading
 from dataclasses import dataclass
 
 from unem.errors import InputError
+from unem.vision.images import MAX_PIXELS
 
 __all__ = ["MB", "Holding", "Limits", "Room"]
 
@@ -21,7 +22,8 @@ class Limits:
     Args:
         upload: bytes of one file.
         images: images of one side (support or query).
-        pixels: pixels of one image.
+        pixels: pixels of one image as it is decoded, which is what takes memory. A photograph as a JPEG is decoded
+            smaller, and may have as many as :data:`unem.vision.images.MAX_PIXELS`.
         unpacked: bytes of all files of one side, unpacked.
         ratio: how many times its size a member of an archive may unpack to; photographs do not compress.
         held: bytes of all visitors together.
@@ -54,12 +56,14 @@ class Limits:
         for name, value in (("max_upload_mb", upload_mb), ("max_images", images), ("max_megapixels", megapixels)):
             if not value > 0:
                 raise InputError(f"{name}: expected more than 0, got {value}")
+        if megapixels * MB > MAX_PIXELS:
+            raise InputError(f"max_megapixels: expected at most {MAX_PIXELS / MB:g}, got {megapixels:g}")
         upload = upload_mb * MB
         return cls(upload, images, int(megapixels * MB), 2 * upload, held=max(2000 * MB, 4 * upload))
 
 
 class Room:
-    """What the server may hold of all visitors together; who wants more is told so before it is allocated."""
+    """Memory that the server may hold for all visitors together; more is refused before it is allocated."""
 
     def __init__(self, size: int) -> None:
         self.size, self._held, self._lock = size, 0, threading.Lock()

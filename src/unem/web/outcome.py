@@ -76,7 +76,7 @@ class Outcome:
         return labelled_data(self.labelling())
 
     def right(self, labels: Tensor) -> tuple[int, int]:
-        """How many are right, of how many whose class is known and not the visitor's own doing."""
+        """How many labels are right, of the images whose class is known and was not given by the visitor."""
         known = [i for i in range(len(self)) if self.truth[i] >= 0 and i not in self.given]
         return sum(int(labels[i]) == int(self.truth[i]) for i in known), len(known)
 

@@ -1,6 +1,6 @@
 // The live page: sends files, shows how far the work is, and hands the answer to labelling.js. A reload brings
 // everything back, since the server has it.
-import { LabelledImages, make, plural } from "/static/labelling.js";
+import { LabelledImages, byName, make, plural } from "/static/labelling.js";
 
 const $ = (selector) => document.querySelector(selector);
 const form = $("meta[name=unem-form]").content;
@@ -10,7 +10,9 @@ const STAGES = { unpack: "Unpacking", decode: "Opening images", model: "Loading 
 const BUSY = ["waiting", "running"];
 const AT_ONCE = 2;
 const sending = { support: false, query: false };
+const others = { support: [], query: [] }; // files of chosen folders that are not sent, since they are no images
 let state = null, known = -1, posting = 0, job = null;
+let ended = null; // number of the last work that is over; what was over before this page was opened is no news
 
 // -- talking with the server --------------------------------------------------------------------------------------------
 
@@ -19,6 +21,13 @@ const trouble = (words) => {
   line.textContent = words || "";
   line.hidden = !words;
   if (words) line.scrollIntoView({ block: "nearest" });
+};
+
+// What a side says of itself is not said twice.
+const failed = (error) => {
+  const told = Boolean(error) && error === state?.support.problem;
+  trouble(told ? "" : error);
+  if (told) $("#support .sent .problem")?.scrollIntoView({ block: "nearest" });
 };
 
 const post = async (path, body = {}) => {
@@ -52,12 +61,10 @@ const refresh = async () => {
 
 const listen = () => {
   const events = new EventSource("/events");
-  let ended = null; // number of the last work that is over; what was over before this page was opened is no news
   events.onmessage = ({ data }) => {
     const news = JSON.parse(data), busy = BUSY.includes(news.job?.status), number = news.job?.number ?? 0;
     const over = !busy && ended !== null && number > ended;
     if (!busy) ended = number;
-    else ended ??= number - 1;
     if (!posting || over || busy) showJob(news.job, over); // else the work that was just asked for has not begun
     if ((news.changes !== known && !posting) || over) refresh();
   };
@@ -79,6 +86,7 @@ const showJob = (now, over) => {
   $("#go").disabled = busy || sending.support || sending.query;
   document.querySelectorAll("[data-example], [data-clear], [data-open], .label-again").forEach((button) => { button.disabled = busy; });
   if (busy) {
+    if (now.number) ended ??= now.number - 1; // its end is news, even if it comes before the first event
     const what = now.stage ? STAGES[now.stage] : "Waiting for a turn";
     const counted = now.stage && now.stage !== "labels" && now.total > 1;
     let words = counted ? `${what}: ${now.done} of ${plural(now.total, "image")}` : `${what} …`;
@@ -88,7 +96,7 @@ const showJob = (now, over) => {
     if (counted) bar.value = now.done / now.total;
     else bar.removeAttribute("value");
   }
-  if (over && now.status === "failed") trouble(now.error);
+  if (over && now.status === "failed") failed(now.error);
   if (over && now.status === "cancelled") trouble("Cancelled.");
   if (over && now.status === "done") arrived = true;
 };
@@ -107,7 +115,10 @@ const showSide = (name) => {
   }
   if (side.problem) {
     const swap = make("button", { type: "button" }, "Swap the two sides");
-    swap.onclick = async () => { await post("/swap"); refresh(); };
+    swap.onclick = async () => {
+      if (await post("/swap")) [others.support, others.query] = [others.query, others.support];
+      refresh();
+    };
     parts.push(make("p", { class: "problem" }, side.problem, side.problem.includes("swapped") ? swap : null));
   }
   if (side.left_out_count) {
@@ -115,8 +126,12 @@ const showSide = (name) => {
     parts.push(make("div", { class: "problem", role: "alert" }, `${plural(side.left_out_count, "file")} left out:`, make("ul", {},
       ...side.left_out.map(([file, reason]) => make("li", {}, make("b", {}, file), ` ${reason}`)), rest ? make("li", {}, `and ${rest} more`) : null)));
   }
+  if (others[name].length) {
+    const names = others[name].slice(0, 3).map((path) => `'${path}'`).join(", ") + (others[name].length > 3 ? ", …" : "");
+    parts.push(make("p", { class: "muted others" }, `${plural(others[name].length, "file has no image extension and was", "files have no image extension and were")} left out: ${names}`));
+  }
   box.querySelector(".sent").replaceChildren(...parts);
-  box.querySelector("[data-clear]").hidden = !side.images && !side.left_out_count && !side.waiting;
+  box.querySelector("[data-clear]").hidden = !side.images && !side.left_out_count && !side.waiting && !others[name].length;
 };
 
 const send = (side, { file, path }, told) => new Promise((done) => {
@@ -134,8 +149,10 @@ const send = (side, { file, path }, told) => new Promise((done) => {
   request.send(file);
 });
 
-const take = async (side, files) => {
-  if (!files.length || sending[side]) return;
+const take = async (side, found) => {
+  if (!found.length || sending[side]) return;
+  const files = found.filter(isSent);
+  others[side] = [...new Set([...others[side], ...found.filter((one) => !isSent(one)).map(({ path }) => path)])].sort(byName.compare);
   const box = $(`#${side}`), bar = box.querySelector("progress"), status = box.querySelector(".status"), refusedBox = box.querySelector(".refused");
   const refused = [], queue = [];
   for (const one of files) {
@@ -176,14 +193,15 @@ const take = async (side, files) => {
 };
 
 const usable = (name) => endings.some((ending) => name.toLowerCase().endsWith(ending));
-const named = (list) => Array.from(list, (file) => ({ file, path: file.webkitRelativePath || file.name }))
-  .filter(({ path }) => !path.includes("/") || (usable(path) && !/(^|\/)\./.test(path)));
+const isHidden = (path) => path.includes("/") && /(^|\/)\./.test(path);
+const isSent = ({ path }) => !path.includes("/") || usable(path); // of loose files the server says what is wrong
+const named = (list) => Array.from(list, (file) => ({ file, path: file.webkitRelativePath || file.name })).filter(({ path }) => !isHidden(path));
 
 const walk = async (entry, into) => {
   if (entry.isFile) {
     const file = await new Promise((yes, no) => entry.file(yes, no));
     const path = entry.fullPath.replace(/^\//, "");
-    if (!path.includes("/") || (usable(path) && !/(^|\/)\./.test(path))) into.push({ file, path });
+    if (!isHidden(path)) into.push({ file, path });
     return;
   }
   const reader = entry.createReader();
@@ -204,7 +222,7 @@ for (const box of document.querySelectorAll(".side")) {
   box.addEventListener("click", async (event) => {
     const button = event.target.closest("button");
     if (button?.dataset.open) box.querySelector(`input.${button.dataset.open}`).click();
-    if (button && "clear" in button.dataset) { box.querySelector(".refused").hidden = true; await post(`/clear/${side}`); refresh(); }
+    if (button && "clear" in button.dataset) { box.querySelector(".refused").hidden = true; others[side] = []; await post(`/clear/${side}`); refresh(); }
   });
   for (const kind of ["dragover", "dragleave", "drop"]) {
     box.addEventListener(kind, (event) => {
@@ -252,7 +270,7 @@ const grid = new LabelledImages($("#labelled"), {
 const render = () => {
   for (const side of ["support", "query"]) showSide(side);
   showJob(state.job, false);
-  if (state.job?.status === "failed" && !state.result) trouble(state.job.error);
+  if (state.job?.status === "failed" && !state.result) failed(state.job.error);
   const { result } = state, counted = [];
   for (const [side, what] of [["support", "example"], ["query", "image"]]) if (state[side].images) counted.push(plural(state[side].images, what));
   $("#send summary span").textContent = counted.length ? `(${counted.join(", ")})` : "";

@@ -1,4 +1,4 @@
-"""Work for visitors: a few threads, a turn for each visitor, and an end when a visitor does not want it any more."""
+"""Work for visitors: a few threads, a turn for each visitor, and cancellation."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Literal
 import torch
 
 from unem.errors import InputError
+from unem.web.stopping import Stopped, check_with
 
 __all__ = ["Job", "Pool", "Step", "Steps"]
 
@@ -31,7 +32,8 @@ class Step:
 
 
 Steps = Iterator[Step]
-"""Work in steps of less than a second or so; between two of them it may be stopped."""
+"""Work in steps of less than a second or so; between two of them it may be stopped, and within one where it is
+:func:`unem.web.stopping.stoppable`."""
 Status = Literal["waiting", "running", "done", "failed", "cancelled"]
 
 
@@ -75,14 +77,12 @@ class Job:
 
     def turn(self) -> bool:
         """Work for a moment; returns whether there is more to do."""
-        end = time.monotonic() + TURN
         try:
-            while not self._cancelled.is_set():
-                if self.status == "waiting":
-                    self.status = "running"
-                self._tell(next(self.steps))
-                if time.monotonic() > end:
+            with check_with(self._cancelled.is_set):
+                if self._more(time.monotonic() + TURN):
                     return True
+        except Stopped:
+            self._finish("cancelled")
         except StopIteration:
             self._finish("done")
         except InputError as error:
@@ -93,6 +93,16 @@ class Job:
             traceback.print_exc(file=sys.stderr)
             self._finish("failed", "Something went wrong inside the program; the terminal it runs in says more.")
         self.close()
+        return False
+
+    def _more(self, end: float) -> bool:
+        """Steps until then; returns whether there are more, which there are not for who has cancelled."""
+        while not self._cancelled.is_set():
+            if self.status == "waiting":
+                self.status = "running"
+            self._tell(next(self.steps))
+            if time.monotonic() > end:
+                return True
         return False
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ MESSAGE_TIME = 10.0  # seconds
 
 
 class TooSlow(InputError):
-    """What comes too slowly to be waited for."""
+    """An upload that arrives too slowly."""
 
 
 def file_name(request: Request) -> str:
@@ -48,7 +48,7 @@ async def read_file(request: Request, name: str, limits: Limits, take: Callable[
         content += chunk
         spent = time.monotonic() - start
         if spent > limits.patience and len(content) < limits.rate * spent and len(content) != whole:
-            raise TooSlow(f"{shown(name)}: comes too slowly, less than {limits.rate / 1000:g} kB a second.")
+            raise TooSlow(f"{shown(name)}: arrives too slowly: less than {limits.rate / 1000:g} kB a second.")
     return bytes(content)
 
 
@@ -60,7 +60,7 @@ async def _chunks(request: Request, patience: float, name: str) -> AsyncIterator
         except StopAsyncIteration:
             return
         except TimeoutError:
-            raise TooSlow(f"{shown(name)}: nothing came for {patience:g} seconds.") from None
+            raise TooSlow(f"{shown(name)}: nothing arrived for {patience:g} seconds.") from None
 
 
 async def read_json(request: Request) -> dict[str, Any]:
@@ -76,7 +76,7 @@ async def read_json(request: Request) -> dict[str, Any]:
                     raise InputError(f"message: has more than {LARGEST_MESSAGE / MB:g} MB")
         value = json.loads(content or b"{}")
     except TimeoutError:
-        raise TooSlow("The message took too long to come.") from None
+        raise TooSlow("The message took too long to arrive.") from None
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
         raise InputError("message: is not JSON") from None
     if not isinstance(value, dict):

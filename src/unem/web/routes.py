@@ -95,7 +95,7 @@ class _Routes:
         if not self.visitors.is_ours(token):
             raise _Refused("This page is out of date. Please reload it.")
         if changes and not self.visitors.is_form_token(token, request.headers.get("x-unem-form")):
-            raise _Refused("This did not come from the page. Please reload it.")
+            raise _Refused("The request did not come from this page. Please reload it.")
         return token
 
     def _guarded(self, handler: Handler, changes: bool = False) -> Callable[[Request], Awaitable[Response]]:
@@ -134,7 +134,7 @@ class _Routes:
 
     async def asset(self, request: Request) -> Response:
         kind, content = self.static.get(request.path_params["name"], ("", ""))
-        return Response(content, media_type=kind) if kind else Response("There is nothing here.", 404)
+        return Response(content, media_type=kind) if kind else Response("There is no such page.", 404)
 
     async def state(self, request: Request, session: Session) -> Response:
         return JSONResponse(await asyncio.to_thread(state_data, session))
@@ -155,7 +155,7 @@ class _Routes:
         side, limits = session.side(request.path_params["side"]), session.limits
         name, taken = file_name(request), 0
         if session.uploads >= limits.at_once or self.uploads >= UPLOADS:
-            raise Busy("Too many files come at the same time; send them one after another.")
+            raise Busy("Too many files at the same time; send them one after another.")
         if session.busy:
             raise Busy("Work is under way; wait until it is done, or cancel it.")
 
@@ -168,7 +168,7 @@ class _Routes:
         try:
             content = await read_file(request, name, limits, take)
             if session.side(side.name) is not side:
-                raise InputError(f"{name}: its side was cleared meanwhile")
+                raise InputError(f"{name}: its side has been cleared in the meantime")
             await asyncio.to_thread(session.receive, side.name, Received(name, content))
         except BaseException:
             side.holding.give(taken)
@@ -224,11 +224,11 @@ class _Routes:
         """A picture by its number; it is a JPEG that this program has made."""
         items, number = session.side(request.path_params["side"]).items, request.path_params["number"]
         if not 0 <= number < len(items) or items[number].thumbnail is None:
-            return Response("There is nothing here.", 404)
+            return Response("There is no such page.", 404)
         if "large" not in request.query_params:
             return Response(items[number].thumbnail, media_type=JPEG)
         if self.painting >= PICTURES:
-            raise Busy("Too many pictures are asked for at the same time.")
+            raise Busy("Too many pictures were requested at the same time.")
         paint = functools.partial(items[number].large, session.limits.pixels)
         self.painting += 1
         try:
@@ -249,7 +249,7 @@ class _Routes:
             "settings.json": (downloads.settings_json, "application/json"),
         }
         if name not in texts:
-            return Response("There is nothing here.", 404)
+            return Response("There is no such page.", 404)
         make, kind = texts[name]
         return Response(await asyncio.to_thread(make, session), media_type=kind, headers=headers)
 

@@ -38,6 +38,7 @@ class Session:
         pages: open pages of this visitor.
         uploads: files that are coming.
         jobs, answers: count what was begun, and what came of it.
+        error_is_old: whether the sides have been changed since work failed.
         touched: when the visitor last did something, by the monotonic clock.
 
     Example:
@@ -63,7 +64,7 @@ class Session:
         self.touched, self.pages, self.uploads = time.monotonic(), 0, 0
         self.changes, self.jobs, self.answers = 0, 0, 0
         self.watchers: set[Callable[[], None]] = set()
-        self.closed = False
+        self.closed, self.error_is_old = False, False
         self._undo: list[dict[int, int | None]] = []
         self._data: tuple[str, TaskData] | None = None
 
@@ -108,6 +109,7 @@ class Session:
             self._check_idle()
             self.side(side).holding.close()
             setattr(self, side, self._side("support" if side == "support" else "query"))
+            self.error_is_old = True
             self._forget_answers()
             self.changed()
 
@@ -119,6 +121,7 @@ class Session:
             self.support.name, self.query.name = "support", "query"
             for side in (self.support, self.query):
                 side.relabel()
+            self.error_is_old = True
             self._forget_answers()
             self.changed()
 
@@ -146,6 +149,7 @@ class Session:
             if before is None or not before.over:
                 self._check_idle()
             whole = steps if before is None else _one_after_another(before.after(), steps)
+            self.error_is_old = False
             self.job, self.jobs = pool.submit(Job(whole, self.tell)), self.jobs + 1
             self.changed()
 
@@ -192,7 +196,7 @@ class Session:
         back."""
         with self.lock:
             if self.outcome is None:
-                raise InputError("Nothing is labelled yet, so that there is nothing to correct.")
+                raise InputError("Nothing is labelled yet, so there is nothing to correct.")
             count, classes = len(self.outcome), len(self.outcome.class_names)
             for i, k in changes.items():
                 if not 0 <= i < count:
@@ -223,7 +227,7 @@ class Session:
     # -- presence ------------------------------------------------------------------------------------------------------
 
     def changed(self) -> None:
-        """What a page shows is another: count it, and tell the pages that are open."""
+        """Count a change of what pages show, and tell the pages that are open."""
         self.changes += 1
         self.tell()
 

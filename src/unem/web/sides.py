@@ -183,7 +183,7 @@ class Side:
 
 
 def jpeg(image: Any, longest: int) -> bytes:
-    """A picture that is no larger than need be."""
+    """A picture as a JPEG whose longer side has at most so many pixels."""
     image.thumbnail((longest, longest))
     file = io.BytesIO()
     image.save(file, "JPEG", quality=82)

@@ -48,7 +48,7 @@ def job_data(session: Session) -> dict[str, Any] | None:
         "done": 0 if step is None else step.done,
         "total": 0 if step is None else step.total,
         "seconds_left": None if left is None else round(left, 1),
-        "error": job.error,
+        "error": None if session.error_is_old else job.error,
     }
 
 

@@ -101,7 +101,7 @@ def _from_tables(table: FeatureSet, query: Side) -> TaskData:
     chosen = is_query(table)
     if not chosen.any() or chosen.all():
         raise InputError(
-            "There is nothing to label yet: drop a feature file of it, "
+            "There is nothing to label yet: add a feature file of the images to label, "
             "or use one file whose split says query (or test)."
         )
     rows = torch.from_numpy(chosen)

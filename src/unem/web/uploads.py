@@ -90,7 +90,7 @@ def safe_name(name: str) -> str:
         raise InputError(f"{shown(name)}: leads out of its folder")
     kept = [p for p in parts if p not in ("", ".")]
     if not kept:
-        raise InputError(f"{shown(name)}: is no name of a file")
+        raise InputError(f"{shown(name)}: is not a file name")
     return "/".join(kept)
 
 
@@ -169,7 +169,7 @@ def _check_member(archive: str, member: zipfile.ZipInfo, limits: Limits) -> None
     if not _is_image(safe):
         return
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise InputError(f"{archive}: {inside} in it is compressed in an unusual way; make a usual zip")
+        raise InputError(f"{archive}: {inside} in it is compressed in an unusual way; make an ordinary zip")
     if member.file_size > max(SMALL, limits.ratio * member.compress_size):
         raise InputError(
             f"{archive}: refused, {inside} in it would unpack from {member.compress_size / MB:.2g} MB to "

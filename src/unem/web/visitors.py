@@ -1,4 +1,4 @@
-"""All visitors: who is there, and who is forgotten."""
+"""All visitors: who is present, and when one is removed."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Visitors:
             session.close()
 
     def sweep(self) -> None:
-        """Forget who has gone or fallen silent, and stop the work of who has left."""
+        """Forget visitors who have left or are inactive, and stop the work of those who have left."""
         now = time.monotonic()
         for token, session in list(self._all.items()):
             silent = now - session.touched

@@ -30,9 +30,9 @@ def test_blocks_are_all_rows_in_their_order(tmp_path, monkeypatch):
     ("write", "message"),
     [
         (lambda p: np.save(p / "a.npy", np.zeros(3)), "expected .row, feature., got shape"),
-        (lambda p: (p / "a.npy").write_text("no array"), "'a.npy' is no file of features"),
-        (lambda p: (p / "a.safetensors").write_text("nothing"), "'a.safetensors' is no file of features"),
-        (lambda p: save_file({"other": torch.ones(2, 2)}, p / "a.safetensors"), "is no file of features"),
+        (lambda p: (p / "a.npy").write_text("no array"), "'a.npy' is not a file of features"),
+        (lambda p: (p / "a.safetensors").write_text("nothing"), "'a.safetensors' is not a file of features"),
+        (lambda p: save_file({"other": torch.ones(2, 2)}, p / "a.safetensors"), "is not a file of features"),
         (lambda p: [np.save(p / f"{d}.npy", np.zeros((2, d))) for d in (2, 3)], "'3.npy' has rows of 3 features"),
         (lambda p: (p / "a.txt").write_text(""), "has no rows of features"),
     ],

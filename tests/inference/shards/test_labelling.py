@@ -114,7 +114,7 @@ def test_an_earlier_result_is_replaced_and_nothing_else_is(tmp_path):
     assert sorted(f.name for f in output.iterdir()) == ["_about.json", "part-000000.csv"]
     (tmp_path / "mine.csv").mkdir()
     (tmp_path / "mine.csv" / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match=r"output: .*mine.csv' is there, and not an earlier result"):
+    with pytest.raises(InputError, match=r"output: .*mine.csv' exists and is not an earlier result"):
         label_shards(*support(), files, NAMES, tmp_path / "mine.csv")
     with pytest.raises(InputError, match=r"output: expected a name that ends in .csv or .parquet"):
         label_shards(*support(), files, NAMES, tmp_path / "labels.txt")

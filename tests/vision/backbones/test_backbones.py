@@ -21,7 +21,7 @@ from helpers.image_data import picture, write_clip, write_siglip, write_vision
 from unem.errors import InputError
 from unem.vision import backbones
 from unem.vision.backbones import base
-from unem.vision.backbones.preprocessing import Preprocessing
+from unem.vision.decoding import Preprocessing
 
 PICTURES = [picture(40, 30), picture(30, 47, seed=1), picture(32, 32, seed=2), picture(500, 300, seed=3)]
 TEXTS = ["a photo of a cat.", "a photo of an x-ray fish.", "b"]

@@ -25,20 +25,20 @@ def test_check_of_partial_and_wrong_downloads(tmp_path, small_dtd):
     assert not report.ok
     assert report.verdict == "wrong or partial"
     assert report.missing == 2
-    assert report.problems[0].startswith("2 of 141 images are not there: 'banded/train0.jpg'")
-    assert report.problems[1] == "1 files are empty: 'bumpy/val0.jpg'"
+    assert report.problems[0].startswith("2 of 141 images missing: 'banded/train0.jpg'")
+    assert report.problems[1] == "1 file is empty: 'bumpy/val0.jpg'"
     assert "robots.ox.ac.uk" in report.advice[0]
 
     report = check(dtd(tmp_path / "b", classes=40), "dtd")
     assert "40 classes; DTD has 47" in report.problems
-    assert any("7 classes are lacking" in p for p in report.problems)
+    assert any("7 classes are missing" in p for p in report.problems)
 
     report = check(dtd(tmp_path / "c", per_split=2), "dtd")
     assert "split val: 94 images, expected 47" in report.problems
 
     root = dtd(tmp_path / "d")
     (root / "images/lined/test0.jpg").write_bytes(b"<html>not found</html>")
-    assert any("no images (a web page" in p and "lined/test0.jpg" in p for p in check(root).problems)
+    assert any("no image (a web page" in p and "lined/test0.jpg" in p for p in check(root).problems)
 
     draw(tmp_path / "e", "cat/1.png", "dog/1.png")
     report = check(tmp_path / "e", "dtd")
@@ -76,4 +76,4 @@ def test_check_of_few_shot_splits(tmp_path, monkeypatch):
     write_csv(tmp_path / "test.csv", ["filename", "label"], [["3.jpg", "a"]])
     problems = check(tmp_path, "mini-imagenet").problems
     assert "3 classes; mini-ImageNet has 4" in problems
-    assert "1 classes are in train and in test; they were to be disjoint" in problems
+    assert "1 class is in train and in test; expected different classes" in problems

@@ -61,7 +61,7 @@ def test_saved_datasets_that_cannot_be_used(tmp_path):
     with pytest.raises(InputError, match="not a whole arrow file"):
         export(tmp_path / "saved", tmp_path / "out")
     arrow.unlink()
-    with pytest.raises(InputError, match="1 files of the saved dataset are missing"):
+    with pytest.raises(InputError, match="the saved dataset lacks 1 file"):
         export(tmp_path / "saved", tmp_path / "out")
     state["_data_files"] = [{"filename": "../../secret.arrow"}]
     (tmp_path / "saved/state.json").write_text(json.dumps(state))
@@ -119,7 +119,7 @@ def test_get_downloads_writes_out_and_checks(tmp_path, small_eurosat):
 def test_get_notices_a_partial_download(tmp_path, small_eurosat):
     served = tmp_path / "served/data"
     (served / "train-00000-of-00001.parquet").rename(served / "train-00000-of-00003.parquet")
-    with pytest.raises(InputError, match="train is to have 3 parquet files"):
+    with pytest.raises(InputError, match="train should have 3 parquet files"):
         get("eurosat", tmp_path / "eurosat")
 
 

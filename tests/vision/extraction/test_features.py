@@ -26,10 +26,10 @@ from helpers.image_data import picture, write_class_folders, write_clip
 from unem import FeatureSet
 from unem.cli import application
 from unem.errors import InputError
-from unem.vision.backbones import create
+from unem.vision.backbones import Preprocessing, create
 from unem.vision.datasets import images_of
-from unem.vision.extraction import extract, extract_to_files, text_features
-from unem.vision.extraction.pipeline import decoded
+from unem.vision.extraction import LocalEngine, extract, extract_to_files, text_features
+from unem.vision.extraction.pipeline import AT_A_TIME, decoded
 from unem.vision.images import ImageError, ImageList, open_image
 
 
@@ -107,7 +107,7 @@ def test_nothing_to_read(clip, tmp_path):
     folder = write_class_folders(tmp_path / "p", ("a",), each=0, broken=2)
     made = extract(images_of(folder), clip)
     assert made.features.shape == (0, 12)
-    with pytest.raises(InputError, match=r"none of 2 could be read, for example a/x0.jpg"):
+    with pytest.raises(InputError, match=r"none of 2 images could be read, for example a/x0.jpg"):
         made.to_feature_set()
     with pytest.raises(InputError, match="empty"):
         extract(ImageList(folder, []), clip)
@@ -243,6 +243,104 @@ def test_three_hundred_hostile_files(clip, tmp_path):
     assert min(len(made), len(made.failures)) > 50
     assert set(made.read.paths) | {f.path for f in made.failures} == set(images.paths)
     assert torch.isfinite(made.features).all()
+
+
+# -- processes ---------------------------------------------------------------------------------------------------------
+
+
+def test_processes_make_the_same_shards_as_threads(clip, photos, tmp_path):
+    from hostile_images import write_hostile
+
+    write_hostile(photos / "ash" / "hostile", 60, seed=2)
+    images = images_of(photos)
+    made = {}
+    for decoding in ("threads", "processes"):
+        options = {"shard_size": 40, "batch_size": 32, "workers": 2, "work_dir": tmp_path / decoding}
+        made[decoding] = extract(images, clip, decoding=decoding, **options)
+    here, there = made.values()
+    assert torch.equal(here.features, there.features)
+    assert here.failures == there.failures
+    assert min(len(here), len(here.failures)) > 10
+    assert parts_of(tmp_path / "threads") == parts_of(tmp_path / "processes")
+
+
+def test_a_killed_decoder_ends_the_run_which_goes_on_later(clip, photos, tmp_path, monkeypatch):
+    images, started, plain = images_of(photos), [], subprocess.Popen
+
+    def start(*arguments, **options):
+        started.append(plain(*arguments, **options))
+        return started[-1]
+
+    def kill(progress):
+        if progress.done >= 4:
+            for process in started:
+                process.kill()
+
+    monkeypatch.setattr("unem.vision.decoding.processes.subprocess.Popen", start)
+    options = {"shard_size": 2, "batch_size": 2, "workers": 1, "decoding": "processes"}
+    whole = extract(images, clip, work_dir=tmp_path / "whole", **options)
+    monkeypatch.setitem(AT_A_TIME, "processes", 1)  # the last images are not decoded ahead
+    with pytest.raises(InputError, match=r"workers: a process that decodes images died \(signal 9\)"):
+        extract(images, clip, work_dir=tmp_path / "w", progress=kill, **options)
+    assert all(process.returncode is not None for process in started)
+    kept = parts_of(tmp_path / "w")
+    assert 1 <= len(kept) < 7
+    assert not list((tmp_path / "w").glob(".*"))
+    again = extract(images, clip, work_dir=tmp_path / "w", **options)
+    assert again.progress.found == 2 * len(kept)
+    assert torch.equal(again.features, whole.features)
+    assert parts_of(tmp_path / "w") == parts_of(tmp_path / "whole")
+
+
+def test_where_processes_decode(clip, monkeypatch):
+    class OnGpu:
+        size, preprocessing, device = clip.size, clip.preprocessing, torch.device("cuda")
+
+    def chosen(backbone=OnGpu, images=1000, cores=16, **options):
+        monkeypatch.setattr("unem.vision.extraction.engines.cores", lambda: cores)
+        return LocalEngine(backbone, 4, **options)._decoding(images)
+
+    assert chosen() == "processes"
+    assert chosen(clip) == "threads"
+    assert chosen(clip, decoding="processes") == "processes"
+    assert chosen(decoding="threads") == "threads"
+    assert {chosen(cores=3), chosen(workers=2), chosen(cores=2, workers=8), chosen(images=100)} == {"threads"}
+
+    class Other(Preprocessing):
+        pass
+
+    monkeypatch.setattr(OnGpu, "preprocessing", Other())
+    assert chosen() == "threads"
+    with pytest.raises(InputError, match="decoding: expected auto, threads, processes, got 'magic'"):
+        chosen(decoding="magic")
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "word"), [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "ended on request")]
+)
+def test_stopped_while_processes_decode(tmp_path, clip_folder, number, code, word):
+    """Ctrl-C of a terminal goes to all processes of its group."""
+    photos = write_class_folders(tmp_path / "photos", ("a", "b"), each=300)
+    output, parts = tmp_path / "f.safetensors", tmp_path / "f.safetensors.parts"
+    options = ["--backbone", clip_folder, "--shard-size", 2, "--batch-size", 2, "-q", "-o", output]
+    options += ["--decoding", "processes", "--workers", 2]
+    command = [sys.executable, "-c", "from unem.cli import main; main()", "extract", photos, *options]
+    process = subprocess.Popen(
+        [str(c) for c in command],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    until = time.time() + 60
+    while len(list(parts.glob("0*.safetensors"))) < 5 and time.time() < until and process.poll() is None:
+        time.sleep(0.002)
+    os.killpg(process.pid, getattr(signal, number))
+    _, errors = process.communicate(timeout=60)  # ends when the last process that could write there has ended
+    assert (process.returncode, errors) == (code, word + "\n")
+    assert not output.exists()
+    assert 5 <= len(list(parts.iterdir())) == len(parts_of(parts)) < 300
 
 
 # -- which images ------------------------------------------------------------------------------------------------------

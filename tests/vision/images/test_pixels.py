@@ -60,7 +60,7 @@ def test_the_middle_square_is_kept(tmp_path):
 def test_nothing_readable_is_an_error(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "x.png").write_bytes(b"")
-    with pytest.raises(InputError, match=r"none of the 1 files .* can be read \(a/x.png"):
+    with pytest.raises(InputError, match=r"none of 1 file .* can be read \(a/x.png"):
         load_pixels(images_of(tmp_path), 8, open_plainly)
     with pytest.raises(InputError, match="no images with a class"):
         load_pixels(ImageList(tmp_path, ["a/x.png"]), 8, open_plainly)

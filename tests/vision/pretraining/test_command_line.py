@@ -30,7 +30,7 @@ def test_the_command(tmp_path, tiny):
     assert network.size == 16
     assert not list(tmp_path.glob("*.checkpoint.*"))
     again = CliRunner().invoke(application, command)
-    assert "the end of this very run already" in " ".join(again.output.split())
+    assert "already the result of this run" in " ".join(again.output.split())
     wrong = CliRunner().invoke(application, [*command, "--split-classes", "9,9"])
     assert wrong.exit_code == 2
     assert CliRunner().invoke(application, [*command, "--network", "vgg"]).exit_code == 2
@@ -53,7 +53,7 @@ def test_the_command_goes_on_after_ctrl_c(tmp_path, tiny, monkeypatch):
     monkeypatch.setattr(PretrainingRun, "_validate", interrupted)
     stopped = CliRunner().invoke(application, command)
     assert stopped.exit_code == 130
-    assert "1 of 3 epochs are kept" in " ".join(stopped.output.split())
+    assert "1 of 3 epochs kept" in " ".join(stopped.output.split())
     assert not output.exists()
     assert CliRunner().invoke(application, command).exit_code == 0
     whole = tmp_path / "whole.safetensors"

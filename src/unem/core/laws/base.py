@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from unem.core.schedule import LayerValues
 from unem.core.task import Inputs, Task
 from unem.errors import InputError
 
@@ -28,12 +29,29 @@ class Statistics:
     def __getitem__(self, index: Any) -> Statistics:
         """The statistics of some of the tasks."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
-        return type(self)(**{k: v[index] if isinstance(v, Tensor) and v.ndim else v for k, v in values.items()})
+        return type(self)(**{k: _some(v, index) if isinstance(v, Tensor) else v for k, v in values.items()})
+
+    @staticmethod
+    def concatenated(parts: Sequence[Any]) -> Any:
+        """Several batches as one; what is not a tensor is that of the first."""
+
+        def join(values: list[Any]) -> Any:
+            return torch.cat(values) if isinstance(values[0], Tensor) and values[0].ndim else values[0]
+
+        if len(parts) == 1:
+            return parts[0]
+        return type(parts[0])(**{f.name: join([getattr(p, f.name) for p in parts]) for f in fields(parts[0])})
 
     def num_bytes(self) -> int:
         """Memory held, for deciding what can be kept."""
         values = (getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]
         return sum(v.nbytes for v in values if isinstance(v, Tensor))
+
+
+def _some(values: Tensor, index: Any) -> Tensor:
+    if values.ndim and isinstance(index, Tensor) and index.dtype == torch.int64:
+        return values.index_select(0, index)  # several times faster on a CPU
+    return values[index] if values.ndim else values
 
 
 LAWS: dict[str, type[Law]] = {}
@@ -75,8 +93,8 @@ class Law(ABC):
     :func:`unem.testing.check_law`, which tests all of it.
 
     Optional: ``start_values`` (where learning starts), ``side`` (text), ``query_parts`` (very many queries),
-    ``shortcut`` (one kernel for the whole loop), ``capturable``, :attr:`worth_keeping`, :attr:`leave_one_out`,
-    :attr:`colour`.
+    ``shortcut`` (one kernel for the whole loop), ``unrolled`` (the loop with its gradient), ``capturable``,
+    :attr:`worth_keeping`, :attr:`leave_one_out`, :attr:`colour`.
     """
 
     name: ClassVar[str]
@@ -159,6 +177,11 @@ class Law(ABC):
     ) -> Float[Tensor, "task query class"] | None:
         """The last assignments in one go, where a law has a kernel for the whole loop on this input; ``None``
         elsewhere."""
+        return None
+
+    def unrolled(self, statistics: Any, values: LayerValues, *, log: bool) -> Float[Tensor, "task query class"] | None:
+        """The last assignments (their logarithms with ``log``) with a gradient in the values, where a law has written
+        the whole loop out with its gradient; ``None`` elsewhere."""
         return None
 
     @abstractmethod

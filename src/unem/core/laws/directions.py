@@ -13,6 +13,8 @@ from torch import Tensor
 from unem.core.laws.base import ALL, Law, Scale, Statistics
 from unem.core.laws.gaussian import GramParameters, GramStatistics
 from unem.core.laws.views import ROWS, VIEWS, Seen, alone, scatter
+from unem.core.numerics.gram_layers import gram_layers, has_compiled_layers
+from unem.core.schedule import HARD_TEMPERATURE, LayerValues
 from unem.core.task import Inputs, Task
 from unem.errors import InputError
 
@@ -98,33 +100,61 @@ class Directions(Law):
         """Statistics of the task; with ``carried``, queries of earlier batches stand beside the support."""
         if trace:
             raise InputError("trace: the objective of the paper is that of the plain laws; this one has no trace")
+        return self._statistics(task, [self._seen(name, task) for name in self.views], 1, carried)
+
+    def prepare_sets(self, task: Task, sizes: Sequence[tuple[int, int]]) -> list[ViewStatistics]:
+        """Statistics of tasks that share their supports, which are looked at once.
+
+        Args:
+            task: the queries of each task are several sets, one after another, and each set is a task of its own.
+            sizes: how many sets there are of how many queries.
+
+        Returns:
+            For each size, statistics of ``len(task) · sets`` tasks, those of the first support first.
+        """
+        seen = [self._seen(name, task) for name in self.views] if self.support else []
+        made, start = [], 0
+        for sets, queries in sizes:
+            part = slice(start, start + sets * queries)
+            some = task.of_queries(part)
+            if self.support:
+                made.append(self._statistics(some, [replace(s, query=s.query[:, part]) for s in seen], sets))
+            else:  # the views are those of the queries
+                made.append(self.prepare(some.divided(sets)))
+            start = part.stop
+        return made
+
+    def _statistics(
+        self, task: Task, seen: Sequence[Seen], sets: int, carried: Carried | None = None
+    ) -> ViewStatistics:
         shots = task.shots.to(task.dtype) if self.support else task.query.new_ones(len(task), task.num_classes)
         grams, crosses, norms = [], [], []
-        for view, name in enumerate(self.views):
-            seen = self._seen(name, task)
-            cross, weight = seen.products(seen.query, seen.sums), torch.ones_like(shots[:, 0])
+        shape = len(task) * sets, task.num_queries // sets, -1
+        for view, s in enumerate(seen):
+            cross, weight = s.products(s.query, s.sums), shots.new_ones(shape[0])
             if self.scatter_scale and self.support:
                 some_single = task.even_shots is None or task.even_shots == 1
-                weight = scatter(seen, shots, cross, some_single=some_single).reciprocal()
-            sums = seen.sums
+                weight = scatter(s, shots, cross, some_single=some_single, sets=sets).reciprocal()
+            sums = s.sums
             if carried is not None:
                 sums = sums + carried.sums[view]
-                cross = seen.products(seen.query, sums)
-            grams.append(weight.view(-1, 1, 1) * seen.products(seen.query, seen.query))
-            crosses.append(weight.view(-1, 1, 1) * cross)
-            norms.append(weight.view(-1, 1) * seen.squared_lengths(sums))
-        nearest = nearest_queries(grams[0], self.neighbours) if self.neighbours else None
+                cross = s.products(s.query, sums)
+            query = s.query.reshape(shape)
+            grams.append(weight.view(-1, 1, 1) * s.products(query, query))
+            crosses.append(weight.view(-1, 1, 1) * cross.reshape(shape))
+            norms.append(weight.view(-1, 1) * s.squared_lengths(sums).repeat_interleave(sets, 0))
         text = None
         if self.text:
             assert task.text is not None
-            text = task.query @ task.text.to(task.dtype).mT
+            text = (task.query @ task.text.to(task.dtype).mT).reshape(shape)
+        mass = shots if carried is None else shots + carried.mass
         return ViewStatistics(
-            shots=shots if carried is None else shots + carried.mass,
+            shots=mass.repeat_interleave(sets, 0),
             earlier=None if carried is None else carried.mass,
             grams=torch.stack(grams, 1),
             crosses=torch.stack(crosses, 1),
             norms=torch.stack(norms, 1),
-            nearest=nearest,
+            nearest=nearest_queries(grams[0], self.neighbours) if self.neighbours else None,
             text=text,
         )
 
@@ -147,31 +177,36 @@ class Directions(Law):
         sums = (weighed.mT @ self._seen(name, task).query for name in self.views)
         return Carried(weighed.sum(1), tuple(sums))
 
-    def propagated(self, statistics: ViewStatistics, neighbours: int) -> ViewStatistics:
-        """What propagation over so many neighbours needs; :meth:`scaled` asks for it, and may be given it, when f is
-        still to come.
+    def propagated(self, statistics: ViewStatistics, neighbours: int | Int[Tensor, " task"]) -> ViewStatistics:
+        """What propagation over so many neighbours needs, the same for all tasks or a number for each; :meth:`scaled`
+        asks for it, and may be given it, when f is still to come.
 
         ``P G Pᵀ = (1−f)² G + f(1−f) (W G + G Wᵀ) + f² W G Wᵀ`` and ``P H = (1−f) H + f W H``: the products do not
         depend on f.
         """
         s = statistics
-        if s.nearest is None or s.neighbours == neighbours or neighbours == 0 or s.nearest.shape[-1] == 0:
+        if s.nearest is None or s.nearest.shape[-1] == 0:
             return s
-        graph = neighbour_graph(s.nearest[..., :neighbours], s.grams[:, 0]).unsqueeze(1)
-        once = graph @ s.grams
+        if isinstance(neighbours, int) and neighbours in (0, s.neighbours):
+            return s
+        grams, crosses = s.grams[:, : s.views], s.crosses[:, : s.views]
+        graph = neighbour_graph(s.nearest, grams[:, 0], neighbours).unsqueeze(1)
+        once = graph @ grams
         return replace(
-            s, neighbours=neighbours, once=once + once.mT, twice=once @ graph.mT, crosses_once=graph @ s.crosses
+            s,
+            neighbours=neighbours if isinstance(neighbours, int) else None,
+            grams=torch.cat([grams, once + once.mT, once @ graph.mT], 1),
+            crosses=torch.cat([crosses, graph @ crosses], 1),
         )
 
     def mixed(self, statistics: ViewStatistics, view_weights: Sequence[float] | Tensor) -> ViewStatistics:
         """One view in place of several, for schedules that share their weights."""
-        s = statistics
-        weights = _normalised(view_weights, s.grams)
-        values = {name: getattr(s, name) for name in _OF_VIEWS}
-        made: dict[str, Any] = {
-            name: None if v is None else _mixed(weights, v).unsqueeze(1) for name, v in values.items()
-        }
-        return replace(s, **made)
+        s, weights = statistics, _normalised(view_weights, statistics.norms)
+        grams, crosses, norms = (
+            torch.einsum("v,tpv...->tp...", weights, x.unflatten(1, (-1, s.views)))
+            for x in (s.grams, s.crosses, s.norms)
+        )
+        return replace(s, grams=grams, crosses=crosses, norms=norms)
 
     def scaled(
         self,
@@ -179,27 +214,56 @@ class Directions(Law):
         feature_scale: Scale,
         view_weights: Sequence[float] | Tensor = (),
         propagation: Scale = 0.0,
-        neighbours: int = 0,
+        neighbours: int | None = 0,
     ) -> DirectionStatistics:
-        if statistics.neighbours != neighbours and not torch.is_grad_enabled():
-            statistics = self.mixed(statistics, view_weights)  # one graph product is cheaper than one of each view
-            view_weights = ()
-        s = self.propagated(statistics, neighbours)
-        weights = _normalised(view_weights, s.grams)
-        gram, cross, norms = (_mixed(weights, x) for x in (s.grams, s.crosses, s.norms))
-        if neighbours > 0 and s.once is not None and s.twice is not None and s.crosses_once is not None:
-            f = propagation.to(gram.dtype) if isinstance(propagation, Tensor) else propagation
-            gram = (1 - f) ** 2 * gram + f * (1 - f) * _mixed(weights, s.once) + f * f * _mixed(weights, s.twice)
-            cross = (1 - f) * cross + f * _mixed(weights, s.crosses_once)
+        """``neighbours``: None for those that the statistics were propagated with."""
+        s = statistics
+        if neighbours not in (None, s.neighbours):
+            if not torch.is_grad_enabled():
+                s, view_weights = self.mixed(s, view_weights), ()  # one graph product is cheaper than one of each view
+            s = self.propagated(s, neighbours)
+        weights = _normalised(view_weights, s.norms).unsqueeze(0)
+        of_grams = of_crosses = weights
+        if neighbours != 0 and s.grams.shape[1] > s.views:
+            f = propagation if isinstance(propagation, Tensor) else weights.new_full((1,), propagation)
+            f = f.to(weights.dtype).reshape(-1, 1)
+            of_grams = torch.cat([(1 - f) ** 2 * weights, f * (1 - f) * weights, f * f * weights], 1)
+            of_crosses = torch.cat([(1 - f) * weights, f * weights], 1)
         return DirectionStatistics(
             shots=s.shots,
-            sum_norms=norms,
-            gram=gram,
-            cross=cross,
+            sum_norms=_sum(weights, s.norms),
+            gram=_sum(of_grams, s.grams),
+            cross=_sum(of_crosses, s.crosses),
             precision=feature_scale * feature_scale,
             text=s.text,
             earlier=s.earlier,
             leave_one_out=self.leave_one_out,
+        )
+
+    def unrolled(self, statistics: DirectionStatistics, values: LayerValues, *, log: bool) -> Tensor | None:
+        s = statistics
+        if not self.leave_one_out or s.earlier is not None:
+            return None
+        if not values.learned:  # the loop itself serves, unless there is something quicker
+            hard = any(t < HARD_TEMPERATURE for t in values.temperatures if not isinstance(t, Tensor))
+            if hard or torch.is_grad_enabled() or not has_compiled_layers(s.gram):
+                return None
+        layers = len(values.class_balances)
+        weights = values.query_weights if len(values.query_weights) else (1.0,) * layers
+        texts = values.text_weights if len(values.text_weights) else (0.0,) * layers
+        return gram_layers(
+            s.gram,
+            s.cross,
+            s.sum_norms,
+            s.shots,
+            s.text,
+            _stacked([s.precision], s.gram)[0],
+            _stacked(values.class_balances, s.gram),
+            _stacked(values.temperatures, s.gram),
+            _stacked(weights, s.gram),
+            _stacked(texts, s.gram),
+            floor=self.proportion_floor,
+            log=log,
         )
 
     def start(self, statistics: DirectionStatistics) -> None:
@@ -247,29 +311,21 @@ class ViewStatistics(Statistics):
     """Gram matrices of each view, over its scatter; which queries are near which, nearest first."""
 
     shots: Float[Tensor, "task class"]
-    grams: Float[Tensor, "task view query query"]
-    crosses: Float[Tensor, "task view query class"]
+    grams: Float[Tensor, "task part query query"]
+    """G of each view; once they are propagated, then W G + G Wᵀ of each, then W G Wᵀ of each."""
+    crosses: Float[Tensor, "task half query class"]
+    """H of each view; once they are propagated, then W H of each."""
     norms: Float[Tensor, "task view class"]
     nearest: Int[Tensor, "task query neighbour"] | None
     text: Float[Tensor, "task query class"] | None
     earlier: Float[Tensor, "task class"] | None = None
     """Queries of earlier batches, by class."""
-    neighbours: int = 0
-    """Of the graph that the rest is for; 0 before :meth:`Directions.propagated`."""
-    once: Float[Tensor, "task view query query"] | None = None
-    """W G + G Wᵀ."""
-    twice: Float[Tensor, "task view query query"] | None = None
-    """W G Wᵀ."""
-    crosses_once: Float[Tensor, "task view query class"] | None = None
-    """W H."""
+    neighbours: int | None = 0
+    """Of the graph W: 0 before :meth:`Directions.propagated`, None where tasks differ in it."""
 
     @property
-    def size(self) -> tuple[int, int]:
-        """Queries and classes."""
-        return self.crosses.shape[2], self.crosses.shape[3]
-
-
-_OF_VIEWS = ("grams", "crosses", "norms", "once", "twice", "crosses_once")
+    def views(self) -> int:
+        return self.norms.shape[1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,18 +353,26 @@ def nearest_queries(gram: Float[Tensor, "task query query"], count: int) -> Int[
     return closeness.topk(min(count, gram.shape[-1] - 1), -1).indices
 
 
-def neighbour_graph(nearest: Int[Tensor, "task query neighbour"], like: Tensor) -> Float[Tensor, "task query query"]:
-    """Row-normalised indicators of "one of us is among the other's nearest"."""
-    edges = torch.zeros_like(like, requires_grad=False).scatter(-1, nearest, 1.0)
+def neighbour_graph(
+    nearest: Int[Tensor, "task query neighbour"], like: Tensor, count: int | Int[Tensor, " task"] | None = None
+) -> Float[Tensor, "task query query"]:
+    """Row-normalised indicators of "one of us is among the other's nearest", so many of them or all."""
+    if isinstance(count, Tensor):
+        among = torch.arange(nearest.shape[-1], device=like.device) < count.view(-1, 1, 1)
+        edges = torch.zeros_like(like, requires_grad=False).scatter(-1, nearest, among.to(like).expand(nearest.shape))
+    else:
+        edges = torch.zeros_like(like, requires_grad=False).scatter(-1, nearest[..., :count], 1.0)
     edges = torch.maximum(edges, edges.mT)
     return edges / edges.sum(-1, keepdim=True)
 
 
-def _mixed(weights: Float[Tensor, " view"], values: Float[Tensor, "task view ..."]) -> Tensor:
-    """Σ_j w_j values_j."""
-    if len(weights) == 1:
-        return values.squeeze(1)
-    return torch.einsum("v,tv...->t...", weights, values)
+def _sum(weights: Float[Tensor, "some part"], values: Float[Tensor, "task part ..."]) -> Tensor:
+    """Σ_j w_j values_j, with the same weights for all tasks or weights of each."""
+    if weights.shape[1] == 1:
+        return values[:, 0]
+    # Parts that are not asked for, of a graph that is not used, stay where they are.
+    rows = values[:, : weights.shape[1]].flatten(2)
+    return torch.bmm(weights.expand(len(rows), -1).unsqueeze(1), rows).view(len(rows), *values.shape[2:])
 
 
 def _normalised(weights: Sequence[float] | Tensor, like: Tensor) -> Tensor:
@@ -319,3 +383,14 @@ def _normalised(weights: Sequence[float] | Tensor, like: Tensor) -> Tensor:
         raise InputError(f"view_weights: expected {views} numbers, one for each view, got {len(weights)}")
     weights = weights.to(like.dtype)
     return weights / weights.sum()
+
+
+def _stacked(numbers: Sequence[float | Tensor] | Tensor, like: Tensor) -> Float[Tensor, "layer some"]:
+    """Of each layer, one number or one of each task."""
+    if isinstance(numbers, Tensor):
+        return numbers.reshape(len(numbers), -1).to(like.dtype)
+    if isinstance(numbers[0], Tensor):
+        return torch.stack([n.flatten() for n in numbers if isinstance(n, Tensor)]).to(like.dtype)
+    if len(set(numbers)) == 1:  # made by the device itself, so that a step can be recorded
+        return like.new_full((len(numbers), 1), numbers[0])
+    return like.new_tensor(numbers).unsqueeze(1)

@@ -113,6 +113,8 @@ def _whitened(task: Task, of_row: Callable[[Tensor], Tensor]) -> Seen:
     samples, features = support.shape[1:]
     numbers = 6 * samples * (features + samples) + 3 * (task.num_queries + task.num_classes) * (features + samples)
     parts = [_whitened_part(part) for part in parts_of_tasks(task.like(support, task.support_labels, asked), numbers)]
+    if len(parts) == 1:
+        return parts[0]
     query, sums, squares = (torch.cat([getattr(p, name) for p in parts]) for name in ("query", "sums", "squares"))
     return Seen(query, sums, squares, parts[0].signs)
 
@@ -166,7 +168,8 @@ def scatter(
     cross: Float[Tensor, "task query class"],
     *,
     some_single: bool = True,
-) -> Float[Tensor, " task"]:
+    sets: int = 1,
+) -> Float[Tensor, " taskset"]:
     """Pooled squared distance within classes, ``Σ‖x − m_k‖² / Σ(n_k − 1)``.
 
     With one shot there is none: half the mean squared distance of a query to the nearest class mean stands in.
@@ -176,15 +179,16 @@ def scatter(
         shots: samples of each class.
         cross: ``⟨query, sums⟩``.
         some_single: whether there may be tasks with one sample of each class; else that case costs nothing.
+        sets: how many sets of equally many queries each task has; every one has a scatter of its own.
     """
     norms = seen.squared_lengths(seen.sums)
     within = (seen.squares - (norms / shots).sum(1)).clamp_min(0)
     freedom = (shots - 1).clamp_min(0).sum(1)
     lengths = seen.squared_lengths(seen.query)
-    value = within / freedom.clamp_min(1)
+    value = (within / freedom.clamp_min(1)).repeat_interleave(sets)
     if some_single:
         distances = (norms / shots.square()).unsqueeze(1) - 2 * cross / shots.unsqueeze(1)
-        nearest = 0.5 * (lengths + distances.amin(-1)).clamp_min(0).mean(1)
-        value = torch.where(freedom > 0, value, nearest)
-    floor = torch.finfo(value.dtype).eps * (1 + lengths.mean(1))
+        nearest = 0.5 * (lengths + distances.amin(-1)).clamp_min(0).reshape(len(value), -1).mean(1)
+        value = torch.where(freedom.repeat_interleave(sets) > 0, value, nearest)
+    floor = torch.finfo(value.dtype).eps * (1 + lengths.reshape(len(value), -1).mean(1))
     return value.maximum(floor)

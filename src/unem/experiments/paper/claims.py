@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import torch
 
+from unem._words import counted
 from unem.evaluation import interval95
 from unem.experiments.store import columns_of, in_order
 
@@ -82,7 +83,7 @@ def _variants(claim: str, better: str, worse: str) -> Callable[[Sequence[Row]], 
             by_variant = {columns["variant"]: row for columns, row in group}
             if better in by_variant and worse in by_variant:
                 difference = paired(by_variant[better], by_variant[worse])
-                where = f"{features}, {method}, {shots} shots"
+                where = f"{features}, {method}, {counted(shots, 'shot')}"
                 checks.append(Check(claim, where, difference.verdict, f"{difference} points"))
         return checks
 
@@ -98,7 +99,9 @@ def _unem_first(rows: Sequence[Row]) -> list[Check]:
             rival, row = max(others, key=lambda pair: pair[0]["accuracy"])
             difference = paired(learned[0], row)
             seen = f"{difference} points to {rival['method']}, the best other ({len(others)} in all)"
-            checks.append(Check("UNEM is the best method", f"{features}, {shots} shots", difference.verdict, seen))
+            checks.append(
+                Check("UNEM is the best method", f"{features}, {counted(shots, 'shot')}", difference.verdict, seen)
+            )
     return checks
 
 
@@ -113,7 +116,7 @@ def _fewer_shots(rows: Sequence[Row]) -> list[Check]:
                 continue
             few, many = (paired(by[method, s], by[baseline, s]) for s in (shots[0], shots[-1]))
             change = Difference(few.mean - many.mean, math.hypot(few.interval, many.interval))
-            seen = f"{few} at {shots[0]} shots, {many} at {shots[-1]}: {change} larger"
+            seen = f"{few} at {counted(shots[0], 'shot')}, {many} at {shots[-1]}: {change} larger"
             where = f"{features}, {method} over {baseline}"
             checks.append(Check("gains are larger at fewer shots", where, change.verdict, seen))
     return checks
@@ -133,7 +136,7 @@ def _depth(rows: Sequence[Row]) -> list[Check]:
         saturates = beyond.mean <= max(beyond.interval, 0.5)
         verdict: Verdict = "seen" if saturates and rise.verdict == "seen" else rise.verdict if saturates else "not seen"
         seen = f"7–10 layers over {min(by_depth)}: {rise}; {max(by_depth)} layers over those: {beyond}"
-        where = f"{features}, {method}, {shots} shots"
+        where = f"{features}, {method}, {counted(shots, 'shot')}"
         checks.append(Check("depth saturates at 7–10 layers", where, verdict, seen))
     return checks
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cache
@@ -19,6 +19,7 @@ from unem.methods import list_methods
 __all__ = [
     "Recipe",
     "RecipePlan",
+    "check_methods",
     "citation",
     "file_names",
     "list_recipes",
@@ -163,6 +164,30 @@ def plan_recipe(
         for features, changed in ((there, {}), (substitutes, changes)):
             plan += _expanded(recipe.name, block, features, changed, folder, overrides, methods)
     return RecipePlan(recipe, plan, stand_ins, missing)
+
+
+def check_methods(methods: str | None, recipes: Sequence[Recipe]) -> None:
+    """Every pattern must match a method of these recipes; one that leaves out, any method at all.
+
+    Example:
+        >>> check_methods("paddle,!alpha-*", [recipe("table1")])
+    """
+    if methods is None:
+        return
+    own = sorted({m for r in recipes for block in r.blocks for m in _all_methods(block)})
+    known = {m.name for m in list_methods()}
+    words = [w.strip() for w in methods.split(",")]
+    where = recipes[0].name if len(recipes) == 1 else "the recipes"
+    there = f"{'it has' if len(recipes) == 1 else 'they have'} {', '.join(own)}"
+    lost = [w for w in words if not any(fnmatch(n, w.removeprefix("!")) for n in (known if w[:1] == "!" else own))]
+    if lost:
+        raise InputError(f"methods: no method of {where} matches {' or '.join(map(repr, lost))}; {there}")
+    if not _matching(own, methods):
+        raise InputError(f"methods: {methods!r} leaves no method of {where}; {there}")
+
+
+def _all_methods(block: Mapping[str, Any]) -> list[str]:
+    return _as_list(block["methods"]) + _as_list(block.get("stand_ins", {}).get("methods", []))
 
 
 def _expanded(

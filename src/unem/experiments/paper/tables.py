@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from unem._words import counted
 from unem.experiments.paper.claims import BASELINES, Difference
 from unem.experiments.paper.recipes import Recipe, printed
 from unem.experiments.store import columns_of
@@ -153,6 +154,6 @@ def column_name(entry: Entry, listed: Sequence[Entry]) -> str:
     for name, title in (("effective_classes", "K_eff"), ("queries", "|Q|"), ("seed", "seed")):
         if len({e.columns[name] for e in listed}) > 1:
             parts.append(f"{title} {entry.columns[name]}")
-    shots = [f"{entry.columns['shots']} shots"]
+    shots = [counted(entry.columns["shots"], "shot")]
     several = len({e.columns["shots"] for e in listed if e.columns["features"] == entry.columns["features"]}) > 1
     return ", ".join((shots if several or not parts else []) + parts)

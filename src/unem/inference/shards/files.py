@@ -97,7 +97,7 @@ def _opened(path: Path) -> FeatureFile:
             with safe_open(path, framework="pt") as stored:
                 shape = tuple(stored.get_slice(KEY).get_shape())
     except (SafetensorError, OSError, ValueError, EOFError) as error:
-        raise InputError(f"query: {path.name!r} is no file of features ({error})") from error
+        raise InputError(f"query: {path.name!r} is not a file of features ({error})") from error
     if len(shape) != 2:
         raise InputError(f"query: {path.name!r}: expected [row, feature], got shape {tuple(shape)}")
     return FeatureFile(path.resolve(), int(shape[0]), int(shape[1]))

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from unem._words import counted
 from unem.errors import InputError
 from unem.inference.cached_features import ImageFeatures
 from unem.inference.photographs import check_support, check_swapped, class_texts
@@ -63,7 +64,7 @@ def label_image_shards(
         progress=lambda now: tell("query", now),
     )
     if not many.files:
-        raise InputError(f"query: none of {len(many.failures)} files could be read")
+        raise InputError(f"query: none of {counted(len(many.failures), 'file')} could be read")
     opened = feature_files([path for path, _ in many.files])
     files = [replace(file, names=paths) for file, (_, paths) in zip(opened, many.files, strict=True)]
     done = label_shards(few.features, few.read.labels, files, names, output, text=texts, engine=engine, **options)

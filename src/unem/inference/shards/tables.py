@@ -29,7 +29,7 @@ def check_folder(path: str | os.PathLike[str]) -> str:
         raise InputError(f"output: expected a name that ends in {' or '.join(ENDINGS)}, got {os.fspath(path)!r}")
     writer_for(folder)
     if folder.exists() and not _is_ours(folder):
-        raise InputError(f"output: {os.fspath(path)!r} is there, and not an earlier result in parts; give another name")
+        raise InputError(f"output: {os.fspath(path)!r} exists and is not an earlier result in parts; give another name")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

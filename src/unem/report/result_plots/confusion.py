@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
+from unem._words import counted
 from unem.experiments import columns_of
 from unem.report.result_plots.plot import Plot, Row
 from unem.report.style import COLOURS, styled
@@ -32,7 +33,7 @@ def confusion_plot(row: Row) -> Plot | None:
     chosen = _most_confused(counts, len(names))
     figure = _matrix([names[k] for k in chosen], _shares(counts, totals, chosen))
     columns = columns_of(row)
-    title = f"{columns['method']} on {columns['features']}, {columns['shots']} shots"
+    title = f"{columns['method']} on {columns['features']}, {counted(columns['shots'], 'shot')}"
     caption = f"{title}: the {len(chosen)} most confused of {len(names)} classes, share of each class's queries."
     numbers = [
         {"true": names[t], "taken_for": names[p], "queries": n, "percent": 100 * n / totals[t]} for t, p, n in counts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from unem._words import counted
 from unem.experiments.paper import paired
 from unem.report.result_plots.plot import Lines, Pairs, Plot, Row, as_meant, grouped, is_usual, log_axis, look
 from unem.report.style import finish, legend_below, styled
@@ -39,14 +40,14 @@ def _protocol_plot(features: str, shots: int, column: str, symbol: str, lines: L
             accuracies, intervals = ([points[x][i] for x in xs] for i in (0, 1))
             axes.errorbar(xs, accuracies, intervals, label=method, capsize=2, **look(place))
             numbers += [{"method": method, column: x, "accuracy": points[x][0], "interval": points[x][1]} for x in xs]
-        finish(axes, f"Accuracy (%), {features}, {shots} shots", xlabel=symbol)
+        finish(axes, f"Accuracy (%), {features}, {counted(shots, 'shot')}", xlabel=symbol)
         log_axis(axes, sorted({n[column] for n in numbers}))
         legend_below(figure, axes, 3)
     what = f"effective classes {symbol}" if column == "effective_classes" else f"queries {symbol}"
     caption = (
         f"{features}: accuracy against the number of {what}; what is learned was learned with K_eff = 5 and |Q| = 75."
     )
-    words = f"Line chart of accuracy against {what} for {len(lines)} methods on {features}."
+    words = f"Line chart of accuracy against {what} for {counted(len(lines), 'method')} on {features}."
     return Plot(f"{column.replace('_', '-')}-{features}-{shots}", "Other protocols", caption, words, figure, numbers)
 
 
@@ -81,7 +82,7 @@ def _depth_plot(features: str, method: str, shots: int, by_depth: dict[int, tupl
         accuracies, intervals = ([n[k] for n in numbers] for k in ("accuracy", "paired_interval"))
         upper.errorbar(depths, accuracies, intervals, capsize=2, **look(0))
         lower.plot(depths, [n["preparation_seconds"] for n in numbers], **look(1))
-        finish(upper, f"Accuracy (%), {features}, {shots} shots")
+        finish(upper, f"Accuracy (%), {features}, {counted(shots, 'shot')}")
         finish(lower, "Seconds to learn", xlabel="layers L", from_zero=True)
     caption = (
         f"{method} on {features} with L layers, 2L + 1 learned numbers. Bars: 95 % interval of the difference to "

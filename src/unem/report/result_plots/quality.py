@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from unem._words import counted
 from unem.report.result_plots.plot import Lines, Pairs, Plot, as_meant, grouped, is_usual, log_axis, look
 from unem.report.style import COLOURS, finish, legend_below, styled
 
@@ -43,10 +44,10 @@ def _reliability_plot(features: str, shots: int, methods: Lines) -> Plot:
         finish(axes, f"Right answers (%), {features}", xlabel="confidence (%)", from_zero=True)
         legend_below(figure, axes, 2)
     caption = (
-        f"{features}, {shots} shots: share of right answers against the confidence they were given with; on the dashed "
-        "line the probabilities mean what they say. In brackets the expected calibration error in percent."
+        f"{features}, {counted(shots, 'shot')}: share of right answers against the confidence they were given with; on "
+        "the dashed line the probabilities mean what they say. In brackets the expected calibration error in percent."
     )
-    words = f"Reliability diagram of {len(methods)} methods on {features}."
+    words = f"Reliability diagram of {counted(len(methods), 'method')} on {features}."
     return Plot(f"reliability-{features}-{shots}", "Calibration", caption, words, figure, numbers)
 
 
@@ -73,9 +74,9 @@ def _cost_plot(features: str, shots: int, methods: Lines) -> Plot:
         for place, n in enumerate(sorted(numbers, key=lambda n: -n["accuracy"])):
             point = n["ms_per_task"], n["accuracy"], n["interval"]
             axes.errorbar(*point, linestyle="none", label=n["method"], capsize=2, **look(place))
-        finish(axes, f"Accuracy (%), {features}, {shots} shots", xlabel="milliseconds a task")
+        finish(axes, f"Accuracy (%), {features}, {counted(shots, 'shot')}", xlabel="milliseconds a task")
         log_axis(axes)
         legend_below(figure, axes, 3)
     caption = f"{features}: what a task costs against what it brings. Learning and tuning are not in it."
-    words = f"Scatter plot of accuracy against milliseconds a task for {len(methods)} methods on {features}."
+    words = f"Scatter plot of accuracy against milliseconds a task for {counted(len(methods), 'method')} on {features}."
     return Plot(f"cost-{features}-{shots}", "Cost against accuracy", caption, words, figure, numbers)

@@ -9,6 +9,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
+from unem._words import counted
 from unem.report.result_plots.plot import PALETTE, Lines, Pairs, Plot, grouped, is_usual, look
 from unem.report.style import finish, legend_below, styled
 
@@ -40,7 +41,7 @@ def _schedule_plot(method: str, lines: Lines) -> Plot:
             by_seed = {c["training_seed"]: r["result"]["schedule"] for c, r in group}
             for axes, name in zip(panels, PANELS, strict=True):
                 layers = list(zip(*(_per_layer(s, name) for s in by_seed.values()), strict=True))
-                _draw_band(axes, f"{features}, {shots} shots", layers, look(place))
+                _draw_band(axes, f"{features}, {counted(shots, 'shot')}", layers, look(place))
                 numbers += [
                     {"features": features, "shots": shots, "layer": layer, "what": name, "mean": mean(values)}
                     | {"low": min(values), "high": max(values), "seeds": len(values)}

@@ -22,7 +22,7 @@ from unem._extras import install_hint, is_installed
 from unem.core.numerics import backends
 from unem.errors import InputError
 from unem.vision.backbones.onnx_program import OnnxProgram, onnx_program
-from unem.vision.backbones.preprocessing import Preprocessing
+from unem.vision.decoding import Preprocessing
 
 __all__ = ["Backbone", "BackboneInfo", "create", "list_backbones", "parse_name", "register"]
 
@@ -267,4 +267,4 @@ def parse_name(name: str) -> tuple[str, str]:
     if os.path.isdir(name) or name.count("/") == 1:
         return "transformers", name
     examples = ", ".join(info.example for info in list_backbones())
-    raise InputError(f"backbone: {name!r} is no backbone; expected {examples}, a folder or a Hub id")
+    raise InputError(f"backbone: {name!r} is not a backbone; expected {examples}, a folder or a Hub id")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from unem.errors import InputError
 from unem.vision.backbones.base import Backbone, register
-from unem.vision.backbones.preprocessing import Preprocessing
+from unem.vision.decoding import Preprocessing
 
 __all__ = ["EfficientNetLite"]
 

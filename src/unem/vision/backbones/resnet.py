@@ -8,7 +8,7 @@ from torch import Tensor
 
 from unem.errors import InputError
 from unem.vision.backbones.base import Backbone, register
-from unem.vision.backbones.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
+from unem.vision.decoding.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from unem.vision.networks import load_checkpoint
 
 __all__ = ["FewShotNetwork"]

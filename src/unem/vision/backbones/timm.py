@@ -9,7 +9,7 @@ from torch import Tensor
 from unem._extras import install_hint
 from unem.errors import InputError
 from unem.vision.backbones.base import Backbone, register
-from unem.vision.backbones.preprocessing import Preprocessing
+from unem.vision.decoding import Preprocessing
 
 __all__ = ["Timm"]
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from unem.errors import InputError
 from unem.vision.backbones.base import Backbone, register
-from unem.vision.backbones.preprocessing import FILTERS, Preprocessing
+from unem.vision.decoding.preprocessing import FILTERS, Preprocessing
 
 __all__ = ["Transformers"]
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from unem._words import counted
 from unem.errors import InputError
 from unem.vision.datasets.catalogue import Dataset, dataset, dataset_called, list_datasets, name_key
 from unem.vision.datasets.layouts import Found, find, some
@@ -113,19 +114,19 @@ def _by_class_names(found: Found) -> Dataset | None:
 def _file_problems(found: Found, missing: list[str]) -> list[str]:
     problems = []
     if missing:
-        problems.append(f"{len(missing)} of {len(found.paths)} images are not there: {some(missing)}")
+        problems.append(f"{len(missing)} of {counted(len(found.paths), 'image')} missing: {some(missing)}")
     if empty := found.empty_classes():
-        problems.append(f"{len(empty)} classes have no images: {some(empty)}")
+        problems.append(f"{counted(len(empty), 'class has', 'classes have')} no images: {some(empty)}")
     gone = set(missing)
     there = [p for p in found.paths if p not in gone]
     void = [p for p in there if (found.root / p).stat().st_size == 0]
     if void:
-        problems.append(f"{len(void)} files are empty: {some(void)}")
+        problems.append(f"{counted(len(void), 'file is', 'files are')} empty: {some(void)}")
     looked = there[:: max(1, len(there) // SAMPLED)]
     other = [p for p in looked if p not in set(void) and not _looks_like_image(found.root / p)]
     if other:
         problems.append(
-            f"{len(other)} of {len(looked)} files looked into are no images "
+            f"of {counted(len(looked), 'file')} opened, {counted(len(other), 'is no image', 'are no images')} "
             f"(a web page or a pointer in place of one?): {some(other)}"
         )
     return problems
@@ -141,7 +142,7 @@ def _looks_like_image(file: Path) -> bool:
 
 def _class_problems(found: Found, entry: Dataset) -> list[str]:
     if len(found.class_names) != entry.classes:
-        problems = [f"{len(found.class_names)} classes; {entry.title} has {entry.classes}"]
+        problems = [f"{counted(len(found.class_names), 'class', 'classes')}; {entry.title} has {entry.classes}"]
     else:
         problems = []
     if not entry.class_names or found.layout == "imagenet":
@@ -150,11 +151,11 @@ def _class_problems(found: Found, entry: Dataset) -> list[str]:
     unknown = [n for n in found.class_names if name_key(n) not in known]
     numbers_only = all(n.isdecimal() for n in found.class_names)  # a copy without names
     if unknown and not numbers_only:
-        problems.append(f"{len(unknown)} classes are none of {entry.title}'s: {some(unknown)}")
+        problems.append(f"{counted(len(unknown), 'class is', 'classes are')} none of {entry.title}'s: {some(unknown)}")
     seen = {name_key(n) for n in entry.names_of(found.class_names)}
     lacking = [n for n in entry.class_names if name_key(n) not in seen]
     if lacking and len(found.class_names) < entry.classes and not numbers_only:
-        problems.append(f"{len(lacking)} classes are lacking: {some(lacking)}")
+        problems.append(f"{counted(len(lacking), 'class is', 'classes are')} missing: {some(lacking)}")
     return problems
 
 
@@ -171,9 +172,11 @@ def _split_problems(found: Found, entry: Dataset, notes: list[str]) -> list[str]
             f"got {_counts(have) if have else 'no splits'}"
         )
         return []
-    problems = [f"{total} images; {entry.title} has {entry.total} in its splits"]
+    problems = [f"{counted(total, 'image')}; {entry.title} has {entry.total} in its splits"]
     problems += [
-        f"split {s}: {have.get(s, 0)} images, expected {n}" for s, n in wanted.items() if have and have.get(s, 0) != n
+        f"split {s}: {counted(have.get(s, 0), 'image')}, expected {n}"
+        for s, n in wanted.items()
+        if have and have.get(s, 0) != n
     ]
     return problems
 
@@ -184,7 +187,7 @@ def _split_class_problems(found: Found, entry: Dataset) -> list[str]:
     for label, split in zip(found.labels, found.splits or (), strict=True):
         classes.setdefault(split, set()).add(label)
     problems = [
-        f"split {s}: {len(classes.get(s, ()))} classes, expected {n}"
+        f"split {s}: {counted(len(classes.get(s, ())), 'class', 'classes')}, expected {n}"
         for s, n in entry.split_classes.items()
         if len(classes.get(s, ())) != n
     ]
@@ -193,7 +196,8 @@ def _split_class_problems(found: Found, entry: Dataset) -> list[str]:
         for b in names[i + 1 :]:
             if entry.split_classes and classes[a] & classes[b]:
                 problems.append(
-                    f"{len(classes[a] & classes[b])} classes are in {a} and in {b}; they were to be disjoint"
+                    f"{counted(len(classes[a] & classes[b]), 'class is', 'classes are')} in {a} and in {b}; "
+                    "expected different classes"
                 )
     return problems
 

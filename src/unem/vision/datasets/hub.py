@@ -18,6 +18,7 @@ from typing import Any
 
 from unem._extras import require
 from unem._io import read_json, write_aside
+from unem._words import counted
 from unem.errors import InputError
 from unem.vision.datasets.catalogue import Dataset, dataset
 from unem.vision.datasets.checks import CheckReport, check
@@ -126,7 +127,7 @@ def _parquet_parts(place: Path) -> list[_Part]:
             names = [re.sub(r"-\d+-of-", f"-{i:05d}-of-", file.name) for i in range(int(split[2]))]
             if len([f for f in files if f.name.startswith(f"{split[1]}-")]) < len(names):
                 raise InputError(
-                    f"{str(place)!r}: {split[1]} is to have {len(names)} parquet files, some are missing; "
+                    f"{str(place)!r}: {split[1]} should have {counted(len(names), 'parquet file')}, some are missing; "
                     "download it again"
                 )
         parts.append(_Part(split[1] if split else file.stem if file.stem.lower() in SPLITS else "", file, "parquet"))
@@ -136,7 +137,7 @@ def _parquet_parts(place: Path) -> list[_Part]:
 def _check_there(files: list[Path], place: Path) -> None:
     gone = [f.name for f in files if not f.is_file()]
     if gone:
-        raise InputError(f"{str(place)!r}: {len(gone)} files of the saved dataset are missing: {some(gone)}")
+        raise InputError(f"{str(place)!r}: the saved dataset lacks {counted(len(gone), 'file')}: {some(gone)}")
 
 
 def _pyarrow() -> Any:
@@ -211,7 +212,7 @@ def _class_name(value: Any, names: list[str] | None) -> str | None:
     if value < 0:
         return None  # unlabelled, as in ImageNet's test split
     if names is not None and value >= len(names):
-        raise InputError(f"label {value} has no name: there are {len(names)}")
+        raise InputError(f"label {value} has no name: there are only {counted(len(names), 'name')}")
     return str(value) if names is None else names[value]
 
 

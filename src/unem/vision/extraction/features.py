@@ -15,11 +15,13 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unem._words import counted
 from unem.data import FeatureSet
 from unem.errors import InputError
 from unem.progress import Progress
 from unem.vision.backbones import Backbone
 from unem.vision.extraction.engines import LocalEngine, ShardEngine, check_positive
+from unem.vision.extraction.pipeline import Decoding
 from unem.vision.extraction.shards import Shard, ShardResult, read_shard, shards_of, write_shard
 from unem.vision.extraction.texts import DEFAULT_PROMPTS, text_features
 from unem.vision.images import MAX_PIXELS, UNLABELLED, ImageList
@@ -88,7 +90,7 @@ class Extraction:
             )
         if len(read) == 0:
             why = f", for example {self.failures[0].path}: {self.failures[0].reason}" if self.failures else ""
-            raise InputError(f"images: none of {len(self.images)} could be read{why}")
+            raise InputError(f"images: none of {counted(len(self.images), 'image')} could be read{why}")
         texts, used = None, None
         if backbone is not None and backbone.has_text:
             used = list(prompts or DEFAULT_PROMPTS)
@@ -115,6 +117,7 @@ def extract(
     shard_size: int = SHARD,
     batch_size: int | Literal["auto"] = "auto",
     workers: int | None = None,
+    decoding: Literal["auto"] | Decoding = "auto",
     work_dir: str | os.PathLike[str] | None = None,
     progress: Callable[[Progress], None] | None = None,
     engine: ShardEngine | None = None,
@@ -125,11 +128,13 @@ def extract(
         shard_size: images that are kept together; what a run that is stopped loses at most.
         batch_size: images in one call of the model; ``"auto"`` follows from their size and the device, not from what is
             free now.
-        workers: threads that decode; one per core when left out.
+        workers: threads or processes that decode; one per core when left out.
+        decoding: ``"threads"`` or ``"processes"``; ``"auto"``: processes where the model is on a GPU, and there are at
+            least 4 cores and 256 images. The pixels are the same.
         work_dir: folder where shards are kept until all are there; a later run of the same extraction takes them from
             it. Nothing is kept when left out.
         progress: called after each batch.
-        engine: where shards are computed; in this process when left out.
+        engine: where shards are computed; on this machine when left out.
 
     Example:
         >>> import tempfile
@@ -143,9 +148,9 @@ def extract(
         (torch.Size([1, 1280]), ('1.png',), (Failure(path='2.jpg', reason='is not an image of a known format'),))
     """
     if engine is None:
-        engine = LocalEngine(backbone, batch_size, workers)
-    elif batch_size != "auto" or workers is not None:
-        raise InputError("batch_size, workers: an engine has its own")
+        engine = LocalEngine(backbone, batch_size, workers, decoding)
+    elif batch_size != "auto" or workers is not None or decoding != "auto":
+        raise InputError("batch_size, workers, decoding: an engine has its own")
     run = _Run(images, backbone, shard_size, engine, None if work_dir is None else Path(work_dir), progress)
     kept = dict(run.results())
     made_by = {"id": backbone.id, "digest": backbone.digest, "precision": engine.settings["precision"]}

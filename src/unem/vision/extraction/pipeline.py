@@ -1,32 +1,35 @@
-"""The features of shards on one machine: threads decode while the model computes."""
+"""The features of shards on one machine: threads or processes decode while the model computes."""
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
 from jaxtyping import UInt8
+from numpy.typing import NDArray
 from torch import Tensor
 
 from unem.errors import InputError
 from unem.vision.backbones import Backbone, Preprocessing
+from unem.vision.decoding import DecodingProcesses, Source, prepare
 from unem.vision.extraction.shards import ShardResult
-from unem.vision.images import ImageError, open_image
 
-__all__ = ["Batch", "cores", "decoded", "encode_shards"]
+__all__ = ["Batch", "Decoding", "cores", "decoded", "encode_shards"]
 
-AT_A_TIME = 4  # images of one call in a thread: less to hand around than single ones
-AHEAD = 3  # batches in the making while the model computes another; of small ones, as many as keep the threads busy
-MARGIN = 2  # a JPEG is decoded to this many times what is needed, no more: as good as all of it, and faster
+AT_A_TIME = {"threads": 4, "processes": 16}  # images of one order: less to hand around than single ones
+AHEAD = 3  # batches in the making while the model computes another; of small ones, as many as keep the workers busy
 
-Source = Path | bytes | ImageError  # an error: what reading the file on another machine came to
+Decoding = Literal["threads", "processes"]
+Order = Callable[[Sequence[Source], NDArray[np.uint8]], list[str | None]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,53 +46,47 @@ def cores() -> int:
 
 
 def decoded(
-    batches: Iterable[Sequence[Source]], preprocessing: Preprocessing, workers: int, ahead: int = AHEAD
+    batches: Iterable[Sequence[Source]],
+    preprocessing: Preprocessing,
+    workers: int,
+    ahead: int = AHEAD,
+    decoding: Decoding = "threads",
 ) -> Iterator[Batch]:
-    """Batches in their order, a few of them decoded ahead; Pillow releases the interpreter's lock, so threads do."""
+    """Batches in their order, a few of them decoded ahead.
+
+    Threads decode: Pillow releases the interpreter's lock, though not while it hands pixels around, so that more than a
+    few gain nothing. Of processes each thread has one, and only waits for it.
+    """
     if workers < 1:
         raise InputError(f"workers: expected at least 1, got {workers}")
-    coming = iter(batches)
-    with ThreadPoolExecutor(workers, thread_name_prefix="unem-decode") as pool:
-        waiting = deque(_submit(pool, b, preprocessing) for b in islice(coming, ahead))
+    coming, at_a_time = iter(batches), AT_A_TIME[decoding]
+    with ThreadPoolExecutor(workers, thread_name_prefix="unem-decode") as pool, ExitStack() as stack:
+        order: Order = partial(prepare, preprocessing=preprocessing)
+        if decoding == "processes":
+            order = stack.enter_context(DecodingProcesses(preprocessing, workers)).prepare
+
+        def submit(batch: Sequence[Source]) -> tuple[NDArray[np.uint8], list[Future[list[str | None]]]]:
+            pixels = np.zeros((len(batch), preprocessing.size, preprocessing.size, 3), np.uint8)
+            parts = [slice(start, start + at_a_time) for start in range(0, len(batch), at_a_time)]
+            return pixels, [pool.submit(order, batch[part], pixels[part]) for part in parts]
+
+        waiting = deque(submit(batch) for batch in islice(coming, ahead))
         try:
             while waiting:
                 pixels, parts = waiting.popleft()
                 problems = [problem for part in parts for problem in part.result()]
-                for batch in islice(coming, 1):
-                    waiting.append(_submit(pool, batch, preprocessing))
+                waiting.extend(submit(batch) for batch in islice(coming, 1))
                 yield Batch(torch.from_numpy(pixels), problems)
         finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def _submit(
-    pool: ThreadPoolExecutor, batch: Sequence[Source], preprocessing: Preprocessing
-) -> tuple[np.ndarray, list[Future[list[str | None]]]]:
-    pixels = np.zeros((len(batch), preprocessing.size, preprocessing.size, 3), np.uint8)
-    starts = range(0, len(batch), AT_A_TIME)
-    return pixels, [
-        pool.submit(_decode, batch[i : i + AT_A_TIME], pixels[i : i + AT_A_TIME], preprocessing) for i in starts
-    ]
-
-
-def _decode(sources: Sequence[Source], pixels: np.ndarray, preprocessing: Preprocessing) -> list[str | None]:
-    """Decode into ``pixels``; what was wrong with each image, or None."""
-    problems: list[str | None] = []
-    for place, source in zip(pixels, sources, strict=True):
-        try:
-            if isinstance(source, ImageError):
-                raise source
-            place[:] = preprocessing.pixels(open_image(source, at_least=MARGIN * preprocessing.resize))
-            problems.append(None)
-        except ImageError as error:
-            problems.append(str(error))
-        except Exception as error:  # one picture must not end the run; its name and this reason are reported
-            problems.append(f"cannot be prepared ({type(error).__name__}: {error})")
-    return problems
+            pool.shutdown(wait=False, cancel_futures=True)  # processes end before their threads are waited for
 
 
 def encode_shards(
-    shards: Iterable[Sequence[Source]], backbone: Backbone, batch_size: int, workers: int
+    shards: Iterable[Sequence[Source]],
+    backbone: Backbone,
+    batch_size: int,
+    workers: int,
+    decoding: Decoding = "threads",
 ) -> Iterator[ShardResult | int]:
     """Results of shards one after another, and between them the number of images of each batch that is done.
 
@@ -106,8 +103,8 @@ def encode_shards(
 
     features: list[Tensor] = []
     problems: list[str | None] = []
-    ahead = max(AHEAD, 3 * workers * AT_A_TIME // batch_size)
-    for batch in decoded(batches(), backbone.preprocessing, workers, ahead):
+    ahead = max(AHEAD, 3 * workers * AT_A_TIME[decoding] // batch_size)
+    for batch in decoded(batches(), backbone.preprocessing, workers, ahead, decoding):
         pixels = batch.pixels.to(backbone.device, non_blocking=True)
         features.append(backbone.encode_images(backbone.preprocessing.normalise(pixels)))
         problems += batch.problems

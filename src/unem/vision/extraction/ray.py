@@ -11,9 +11,10 @@ from unem._extras import require, start_ray
 from unem.core.memory import images_per_batch
 from unem.errors import InputError
 from unem.vision.backbones import Backbone, create
-from unem.vision.extraction.pipeline import Source, cores, encode_shards
+from unem.vision.decoding import ImageError, Source, read_file
+from unem.vision.extraction.pipeline import cores, encode_shards
 from unem.vision.extraction.shards import Shard, ShardResult
-from unem.vision.images import ImageError, ImageList, read_file
+from unem.vision.images import ImageList
 
 __all__ = ["RayShards"]
 

@@ -1,6 +1,6 @@
 """Image files: what is in a folder, their pixels, and tables of pixels."""
 
-from unem.vision.images.decode import MAX_PIXELS, ImageError, open_image, read_file
+from unem.vision.decoding import MAX_PIXELS, ImageError, open_image, read_file
 from unem.vision.images.listing import ENDINGS, UNLABELLED, ImageList, image_files, other_files
 from unem.vision.images.pixels import load_pixels
 from unem.vision.images.tensors import ImageTensors, split_classes

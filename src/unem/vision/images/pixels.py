@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unem._extras import require
+from unem._words import counted
 from unem.errors import InputError
-from unem.vision.images import decode
+from unem.vision import decoding
 from unem.vision.images.listing import ImageList
 from unem.vision.images.tensors import ImageTensors
 
@@ -64,7 +65,7 @@ def load_pixels(
 
 def _default_opener() -> Opener:
     require("PIL", "images", "images: reading image files", package="Pillow", instead="a .npz of pixels needs nothing")
-    return decode.open_image
+    return decoding.open_image
 
 
 def _read_into(open_image: Opener, square: UInt8[Tensor, "3 size size"], file: Path) -> str | None:
@@ -97,7 +98,9 @@ def _readable(
     skipped = {images.paths[i]: reason for i, reason in zip(known, reasons, strict=True) if reason is not None}
     if not good.any():
         path, reason = next(iter(skipped.items()))
-        raise InputError(f"images: none of the {len(known)} files of {images.name!r} can be read ({path}: {reason})")
+        raise InputError(
+            f"images: none of {counted(len(known), 'file')} of {images.name!r} can be read ({path}: {reason})"
+        )
     rows = known[good]
     return ImageTensors(
         table[torch.as_tensor(good)] if skipped else table,

@@ -195,7 +195,7 @@ class ImageTensors:
         file = Path(path)
         readers = {".npz": _read_npz, ".safetensors": _read_safetensors}
         if not file.is_file():
-            raise InputError(f"images: {os.fspath(path)!r} is no file")
+            raise InputError(f"images: {os.fspath(path)!r} is not a file")
         if file.suffix not in readers:
             raise InputError(
                 f"images: {os.fspath(path)!r} has the ending {file.suffix!r}; expected .safetensors or .npz"
@@ -213,7 +213,7 @@ class ImageTensors:
 def _read_npz(file: Path) -> dict[str, Any]:
     try:
         if not zipfile.is_zipfile(file):
-            raise ValueError("it is no archive, or was cut short")
+            raise ValueError("it is not an archive, or was cut short")
         with np.load(file, allow_pickle=False) as stored:
             names = ("pixels", "labels", "class_names", "split")
             return {key: stored[key] for key in names if key in stored.files}

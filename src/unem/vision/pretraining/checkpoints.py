@@ -109,7 +109,7 @@ def _read(file: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
             tensors = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118
         header = json.loads(metadata["unem"])
         if not isinstance(header, dict):
-            raise ValueError("its header is no table")
+            raise ValueError("its header is not a table")
     except InputError:
         raise
     except (SafetensorError, OSError, KeyError, ValueError) as error:

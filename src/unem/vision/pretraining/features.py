@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from unem._words import counted
 from unem.data import FeatureSet, Protocol
 from unem.errors import InputError
 from unem.vision.images import ImageTensors
@@ -97,8 +98,8 @@ def validation_protocol(validation: ImageTensors) -> Protocol:
     smallest = int(torch.bincount(validation.labels, minlength=validation.num_classes).min())
     if validation.num_classes < 2 or smallest < 2:
         raise InputError(
-            f"validation: expected at least 2 classes with at least 2 images each, got {validation.num_classes} "
-            f"classes, the smallest with {smallest}"
+            f"validation: expected at least 2 classes with at least 2 images each, got "
+            f"{counted(validation.num_classes, 'class', 'classes')}, the smallest with {smallest}"
         )
     shots, present = min(5, smallest // 2), min(5, validation.num_classes)
     return Protocol(shots=shots, effective_classes=present, queries=min(75, present * (smallest - shots)))

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unem._version import __version__
+from unem._words import counted
 from unem.data import FeatureSet
 from unem.errors import InputError
 from unem.evaluation import evaluate
@@ -117,7 +118,8 @@ class PretrainingRun:
     ) -> None:
         if images.num_classes < 2 or len(images) < 2:
             raise InputError(
-                f"images: expected at least 2 base classes, got {images.num_classes} with {len(images)} images"
+                f"images: expected at least 2 base classes, got {images.num_classes} with "
+                f"{counted(len(images), 'image')}"
             )
         self.images, self.config, self.device = images, config, device
         self.dtype = float_type(config.precision, device)

@@ -55,7 +55,7 @@ def test_coop_images_in_another_folder_are_found(tmp_path):
         ({"train": [["a.jpg", 10**30, "a"]]}, "expected labels 0 … 0"),
         ({"train": [["a.jpg", 0, "a"], ["b.jpg", 0, "b"]]}, "label 0 is called 'a' and 'b'"),
         ({"train": [["a.jpg", 0, "a"], ["b.jpg", 1, "a"]]}, "'a' has the labels 0 and 1"),
-        ({"train": [["a.jpg", 0, "a"]], "test": [["./a.jpg", 0, "a"]]}, "1 images more than once: 'a.jpg'"),
+        ({"train": [["a.jpg", 0, "a"]], "test": [["./a.jpg", 0, "a"]]}, "1 image more than once: 'a.jpg'"),
     ],
 )
 def test_coop_files_that_cannot_be_used(tmp_path, content, message):
@@ -74,7 +74,7 @@ def test_coop_files_that_are_not_json(tmp_path, content):
 def test_missing_files_are_counted_and_named(tmp_path):
     pets(tmp_path)
     (tmp_path / "images" / "beagle_2.jpg").unlink()
-    with pytest.raises(InputError, match=r"lists 4 images, 1 of which are not in .*images': 'beagle_2.jpg'"):
+    with pytest.raises(InputError, match=r"lists 4 images; 1 of them is not in .*images': 'beagle_2.jpg'"):
         read(tmp_path)
     assert len(find(tmp_path).images()) == 4
 

@@ -21,7 +21,7 @@ def test_class_folders_here_or_in_images(tmp_path):
 def test_a_class_without_images_is_named(tmp_path):
     draw(tmp_path, "cat/1.png", "dog/1.png")
     (tmp_path / "emu").mkdir()
-    with pytest.raises(InputError, match="1 classes have no images: 'emu'"):
+    with pytest.raises(InputError, match="1 class has no images: 'emu'"):
         read(tmp_path)
 
 
@@ -35,7 +35,7 @@ def test_split_folders(tmp_path):
         ("validation/b/2.png", "b", "val"),
     ]
     draw(tmp_path, "test/loose.png")
-    with pytest.raises(InputError, match=r"1 images outside class folders .'test/loose.png'"):
+    with pytest.raises(InputError, match=r"1 image outside class folders .'test/loose.png'"):
         read(tmp_path)
 
 
@@ -55,7 +55,7 @@ def test_imagenet_with_its_names(tmp_path):
     assert images.class_names == ("tench", "great white shark")
     assert sorted(Counter(images.split_names.tolist()).items()) == [("test", 1), ("train", 2)]  # val is tested on
     (tmp_path / "classnames.txt").write_text("n00000001 tench\n")
-    with pytest.raises(InputError, match="no names for 1 classes: 'n00000002'"):
+    with pytest.raises(InputError, match="no names for 1 class: 'n00000002'"):
         read(tmp_path)
 
 

@@ -50,7 +50,7 @@ def test_numbers_in_a_csv_are_numbers_and_may_have_names(tmp_path):
         (["path", "colour"], [["a.png", "x"]], "expected the columns path"),
         (["path", "label"], [["a.png"]], "line 2: expected 2 cells, got 1"),
         (["path", "label"], [["a.png", "1"]], "expected labels 0 … 0"),
-        (["path", "label"], [["a.png", ""]], "1 of 1 images .* have no class"),
+        (["path", "label"], [["a.png", ""]], "1 of 1 image .* has no class"),
         (["path", "label"], [["", "x"]], "refused"),
         (["path", "label"], [["../a.png", "x"]], "refused"),
         (["path", "label"], [], "lists no images"),

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from unem._words import counted
 from unem.errors import InputError
 from unem.vision.datasets.catalogue import Dataset, list_datasets
 from unem.vision.datasets.layouts.found import (
@@ -27,7 +28,7 @@ def coop_in(place: Path, entry: Dataset | None) -> Found | None:
     wanted = [f for f in files if entry and f.name == entry.split_file]
     if len(files) > 1 and not wanted:
         raise InputError(
-            f"directory: {str(place)!r} has {len(files)} split files ({some([f.name for f in files])}); "
+            f"directory: {str(place)!r} has {counted(len(files), 'split file')} ({some([f.name for f in files])}); "
             "give one of them"
         )
     return coop_file((wanted or files)[0], entry) if files else None

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from unem._words import counted
 from unem.errors import InputError
 from unem.vision.datasets.catalogue import Dataset, dataset
 from unem.vision.datasets.layouts.found import SPLITS, Found, folders_in, read_text, some
@@ -37,7 +38,7 @@ def _split_folders(place: Path, root: Path, folders: Sequence[Path], entry: Data
     flat = [f"{s}/{p}" for s, paths in listed.items() for p in paths if "/" not in p]
     if flat:
         raise InputError(
-            f"directory: {str(root)!r} has {len(flat)} images outside class folders ({some(flat)}); "
+            f"directory: {str(root)!r} has {counted(len(flat), 'image')} outside class folders ({some(flat)}); "
             "sort them into one folder per class, as train/ has"
         )
     order = sorted(classes)
@@ -72,7 +73,7 @@ def _imagenet_names(wnids: Sequence[str], file: Path | None) -> tuple[str, ...]:
     names = dict(line.split(" ", 1) for line in read_text(file).splitlines() if " " in line)
     unknown = [w for w in wnids if w not in names]
     if unknown:
-        raise InputError(f"{str(file)!r} has no names for {len(unknown)} classes: {some(unknown)}")
+        raise InputError(f"{str(file)!r} has no names for {counted(len(unknown), 'class', 'classes')}: {some(unknown)}")
     return tuple(names[w].strip() for w in wnids)
 
 

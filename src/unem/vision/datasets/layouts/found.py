@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from unem._words import counted
 from unem.errors import InputError
 from unem.vision.datasets.catalogue import Dataset
 from unem.vision.images import ImageList
@@ -126,7 +127,7 @@ def check_duplicates(paths: Sequence[str], source: Path) -> None:
     """Refuse a list that has an image twice."""
     twice = [p for p, count in Counter(paths).items() if count > 1]
     if twice:
-        raise InputError(f"{str(source)!r} lists {len(twice)} images more than once: {some(twice)}")
+        raise InputError(f"{str(source)!r} lists {counted(len(twice), 'image')} more than once: {some(twice)}")
 
 
 def numbered_names(pairs: Iterable[tuple[int, str]], source: Path) -> tuple[str, ...]:

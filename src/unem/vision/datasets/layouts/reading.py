@@ -10,6 +10,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from unem._words import counted
 from unem.errors import InputError
 from unem.vision.datasets.catalogue import Dataset, dataset, dataset_called
 from unem.vision.datasets.layouts.coop import coop_file, coop_in
@@ -47,16 +48,19 @@ def read(directory: str | os.PathLike[str], name: str | None = None) -> ImageLis
     found = find(directory, name)
     if unlabelled := found.labels.count(UNLABELLED):
         raise InputError(
-            f"directory: {unlabelled} of {len(found.labels)} images in {str(found.source)!r} have no class; "
+            f"directory: {unlabelled} of {counted(len(found.labels), 'image')} in {str(found.source)!r} "
+            f"{'has' if unlabelled == 1 else 'have'} no class; "
             f"it may have: {_KNOWN}{_how_to_get(found.dataset)}"
         )
     if missing := found.missing():
         raise InputError(
-            f"{str(found.source)!r} lists {len(found.paths)} images, {len(missing)} of which are not in "
-            f"{str(found.root)!r}: {some(missing)}"
+            f"{str(found.source)!r} lists {counted(len(found.paths), 'image')}; {len(missing)} of them "
+            f"{'is' if len(missing) == 1 else 'are'} not in {str(found.root)!r}: {some(missing)}"
         )
     if empty := found.empty_classes():
-        raise InputError(f"{str(found.source)!r}: {len(empty)} classes have no images: {some(empty)}")
+        raise InputError(
+            f"{str(found.source)!r}: {counted(len(empty), 'class has', 'classes have')} no images: {some(empty)}"
+        )
     return found.images()
 
 

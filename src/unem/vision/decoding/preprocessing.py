@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
-from jaxtyping import Float, UInt8
 from numpy.typing import NDArray
-from torch import Tensor
 
 from unem.errors import InputError
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, UInt8
+    from torch import Tensor
 
 __all__ = ["IMAGENET_MEAN", "IMAGENET_STD", "Preprocessing"]
 
@@ -53,6 +54,8 @@ class Preprocessing:
 
     def __call__(self, image: Any) -> Float[Tensor, "3 height width"]:
         """One picture as the model wants it."""
+        import torch
+
         return self.normalise(torch.from_numpy(self.pixels(image))[None])[0].contiguous()
 
     def pixels(self, image: Any) -> NDArray[np.uint8]:
@@ -85,6 +88,8 @@ class Preprocessing:
 
     def normalise(self, pixels: UInt8[Tensor, "image height width 3"]) -> Float[Tensor, "image 3 height width"]:
         """Pixels as numbers, on whatever device they are; channels stay last in memory, as convolutions like it."""
+        import torch
+
         images, height, width, _ = pixels.shape
         # A row of pixels at a time: three numbers do not fill a vector register.
         mean = (torch.tensor(self.mean, device=pixels.device) * 255).repeat(width)

@@ -17,14 +17,14 @@ from torch.nn.functional import one_hot
 
 from unem.core.whitening import Residuals
 
-__all__ = ["HeldOut", "held_out"]
+__all__ = ["LeftOut", "leave_each_out"]
 
 MOST = 192  # samples held out, and
 MOST_OF_CLASS = 64  # samples of a class in the means they are held against: more would say the same
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class LeftOut:
     """Support samples and the class means without them.
 
     Attributes:
@@ -42,15 +42,15 @@ class HeldOut:
     mask: Bool[Tensor, "task held"]
 
 
-def held_out(
+def leave_each_out(
     residuals: Residuals, support: Float[Tensor, "task sample feature"], member: Float[Tensor, "task sample class"]
-) -> HeldOut:
+) -> LeftOut:
     """Of the support that a whitening was fitted to."""
     samples = _Samples.of(support, member)
     others = samples.there.sum(-1).unsqueeze(1) - one_hot(samples.labels, member.shape[2])
     mask = samples.held & (others.gather(2, samples.labels.unsqueeze(-1)).squeeze(-1) > 0)
     sizes = others.clamp_min(1).to(support)
-    return HeldOut(samples.rows, samples.labels, _distances(residuals, samples, sizes), sizes.reciprocal(), mask)
+    return LeftOut(samples.rows, samples.labels, _distances(residuals, samples, sizes), sizes.reciprocal(), mask)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from unem.core import held_out as module
-from unem.core.held_out import held_out
+from unem.core import left_out as module
+from unem.core.left_out import leave_each_out
 from unem.core.whitening import class_means, fit_whitening
 
 
@@ -39,7 +39,7 @@ def fitted_again(x, member, i, ridge):
 def test_distances_are_those_of_a_second_fit(features):
     support, member = uneven(features)
     whitening, _, residuals = fit_whitening(support, member)
-    found = held_out(residuals, support, member)
+    found = leave_each_out(residuals, support, member)
     x = whitening._placed(support)
     sizes = member.sum(1)
     assert torch.equal(found.mask.sum(1), (sizes * (sizes > 1)).sum(1).long())  # the only one of its class cannot be
@@ -55,8 +55,8 @@ def test_distances_are_those_of_a_second_fit(features):
 def test_order_does_not_matter():
     support, member = uneven(30)
     turned = torch.randperm(support.shape[1], generator=torch.Generator().manual_seed(3))
-    a = held_out(fit_whitening(support, member)[2], support, member)
-    b = held_out(fit_whitening(support[:, turned], member[:, turned])[2], support[:, turned], member[:, turned])
+    a = leave_each_out(fit_whitening(support, member)[2], support, member)
+    b = leave_each_out(fit_whitening(support[:, turned], member[:, turned])[2], support[:, turned], member[:, turned])
     torch.testing.assert_close(a.distances * a.mask.unsqueeze(-1), b.distances * b.mask.unsqueeze(-1))
     assert torch.equal(turned[b.rows][b.mask], a.rows[a.mask])
 
@@ -64,11 +64,11 @@ def test_order_does_not_matter():
 def test_many_samples_are_held_out_in_part(monkeypatch):
     support, member = uneven(30)
     residuals = fit_whitening(support, member)[2]
-    whole = held_out(residuals, support, member)
+    whole = leave_each_out(residuals, support, member)
     monkeypatch.setattr(module, "MOST", 6)
-    some = held_out(residuals, support, member)
+    some = leave_each_out(residuals, support, member)
     assert some.rows.shape == (2, 6)
     assert len(some.labels[0].unique()) == 4  # of every class
     torch.testing.assert_close(some.distances, whole.distances[:, :6])
     monkeypatch.setattr(module, "MOST_OF_CLASS", 3)
-    assert held_out(residuals, support, member).variances.min() >= 1 / 3
+    assert leave_each_out(residuals, support, member).variances.min() >= 1 / 3

@@ -20,7 +20,7 @@ Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip in
 from PIL import ImageOps  # noqa: E402
 
 from unem.errors import InputError  # noqa: E402
-from unem.vision.images.decode import MAX_PIXELS, ImageError, open_image, read_file  # noqa: E402
+from unem.vision.decoding.decode import MAX_PIXELS, ImageError, open_image, read_file  # noqa: E402
 
 
 def picture(width=9, height=6, seed=0):
@@ -263,6 +263,15 @@ def test_a_photograph_of_108_million_pixels_is_read():
     content = saved(Image.new("L", (12000, 9000), 7), "JPEG")
     assert open_image(content, at_least=512).size == (1500, 1125)  # decoded smaller: no memory for all of it
     assert MAX_PIXELS >= 12000 * 9000
+
+
+def test_the_limit_is_of_pixels_as_they_are_decoded():
+    plain, whole = (saved(Image.new("L", (4000, 3000), 7), "JPEG", progressive=p) for p in (False, True))
+    assert open_image(plain, at_least=300, max_pixels=1_000_000).size == (500, 375)
+    with pytest.raises(ImageError, match="4000 × 3000 pixels, more than the 1 million"):
+        open_image(plain, max_pixels=1_000_000)
+    with pytest.raises(ImageError, match="4000 × 3000 pixels, more than the 1 million"):  # all of it would be in memory
+        open_image(whole, at_least=300, max_pixels=1_000_000)
 
 
 def test_more_pixels_than_the_limit_are_refused_by_the_header():

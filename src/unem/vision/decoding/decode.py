@@ -7,7 +7,7 @@ import os
 import stat
 import threading
 import warnings
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
@@ -28,7 +28,9 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "DIB", "TIFF", "GIF", "PPM", "JPEG2000"
 TURNED = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
 WITH_ALPHA = ("RGBA", "LA", "PA", "La", "RGBa")
 
-_opening, _one_large = threading.Lock(), threading.Semaphore()
+_opening = threading.Lock()
+one_large: AbstractContextManager[Any] = threading.Semaphore()
+"""What large images wait for; a process that decodes for another asks that one instead."""
 
 
 class ImageError(InputError):
@@ -44,7 +46,8 @@ def open_image(
         source: a file, or the content of one.
         at_least: sides that are enough; a JPEG larger than that by half and more is decoded smaller, which is much
             faster.
-        max_pixels: more than these are refused before anything is decoded.
+        max_pixels: more than these are refused before anything is decoded. A JPEG that is decoded smaller counts as
+            what it becomes; not a progressive one, all of which is in memory while it is decoded.
 
     Example:
         >>> from PIL import Image
@@ -56,7 +59,7 @@ def open_image(
         >>> open_image(b"<!DOCTYPE html><html>")
         Traceback (most recent call last):
         ...
-        unem.vision.images.decode.ImageError: is an HTML page, not an image
+        unem.vision.decoding.decode.ImageError: is an HTML page, not an image
     """
     with _stream(source) as stream:
         try:
@@ -110,14 +113,16 @@ def _decoded(stream: IO[bytes], at_least: int | None, max_pixels: int) -> Any:
         raise ImageError(f"has no pixels ({width} × {height})")
     if image.mode[0] in "IF":
         max_pixels //= DEEP  # their values are worked on in double precision
-    if width * height > max_pixels:
-        raise ImageError(
-            f"has {width} × {height} pixels, more than the {max_pixels / 1e6:g} million that are read (a decompression "
-            "bomb, or an image to be made smaller)"
-        )
     if at_least is not None and image.format in ("JPEG", "MPO"):
         image.draft(None, (at_least, at_least))
-    with _one_large if image.width * image.height > LARGE else nullcontext():
+    decoded = width * height if image.info.get("progressive") else image.width * image.height
+    if decoded > max_pixels or width * height > MAX_PIXELS:
+        most = max_pixels if decoded > max_pixels else MAX_PIXELS
+        raise ImageError(
+            f"has {width} × {height} pixels, more than the {most / 1e6:g} million that are read (a decompression "
+            "bomb, or an image to be made smaller)"
+        )
+    with one_large if decoded > LARGE else nullcontext():
         image.load()
         return _upright(_as_rgb(image), _orientation(image))
 

@@ -1,0 +1,45 @@
+"""What a joint answer rests on: which belief about the mix of classes among the queries had the most evidence."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from unem.core import Task
+from unem.core.proportions import CONCENTRATIONS
+from unem.methods import Method
+from unem.methods.evidence import CHOSEN, Evidence, fit_likelihood, learned_numbers, queries_of, weigh_beliefs
+
+__all__ = ["Mix", "believed_mix"]
+
+Mix = Literal["few", "uneven", "even", "alone"]
+"""Few of the classes, an uneven mix of them, all alike; or each query by itself."""
+FEW, UNEVEN = 0.1, 4.0  # concentrations up to which a mix is called so
+
+
+def believed_mix(task: Task, method: Method) -> tuple[Mix, float] | None:
+    """The mix of classes that most of the answer rests on, and how much of it does; None for methods without beliefs.
+
+    Example:
+        >>> import unem
+        >>> _ = torch.manual_seed(0)
+        >>> labels = torch.arange(30) % 6
+        >>> centres = 3 * torch.randn(6, 16)
+        >>> one_class = centres[:1] + torch.randn(60, 16)
+        >>> task = unem.Task(centres[labels] + torch.randn(30, 16), labels, one_class)
+        >>> believed_mix(task, unem.create_method("evidence"))[0]
+        'few'
+    """
+    if not isinstance(method, Evidence) or task.num_queries > method.sample_size or task.num_classes < 2:
+        return None
+    text = task.text if method.uses_text else None
+    numbers = (learned_numbers() if method.numbers == "learned" else CHOSEN).to(task.query)
+    with torch.no_grad():
+        likelihood = fit_likelihood(task, text)
+        weights = weigh_beliefs(numbers, likelihood, queries_of(likelihood, task.query, text)[1]).weights[0]
+    shares: dict[Mix, float] = {"few": 0.0, "uneven": 0.0, "even": 0.0, "alone": float(weights[-1])}
+    for concentration, weight in zip(CONCENTRATIONS, weights.tolist()[:-1], strict=True):
+        shares["few" if concentration <= FEW else "uneven" if concentration <= UNEVEN else "even"] += weight
+    mix = max(shares, key=lambda m: shares[m])
+    return mix, shares[mix]
