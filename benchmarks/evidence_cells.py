@@ -3,6 +3,7 @@
     python benchmarks/evidence_cells.py paper DIR -o FILE.json                     # five of all classes, 75 queries
     python benchmarks/evidence_cells.py grid FEATURES... -o FILE.json              # 1 to all classes, 1 to 500 queries
     python benchmarks/evidence_cells.py grid FEATURES... --numbers NUMBERS.json -o FILE.json
+    python benchmarks/evidence_cells.py grid FEATURES... --methods paddle,logistic -o FILE.json   # beside others
     python benchmarks/evidence_cells.py summary FILE.json                          # of a grid
 
 With ``--numbers``, the output of ``evidence_numbers.py --leave-out all``, each set is tried with the numbers that were
@@ -23,10 +24,11 @@ import torch
 import unem
 from plus import SETTINGS
 from unem.data import TaskSource
-from unem.methods import evidence
+from unem.methods import create_for, evidence
 
 SINGLE = "whitened-mean"
 BALANCES = ("pooled", "dirichlet(0.1)")
+COLUMNS = ("set", "shots", "present", "queries", "balance", "evidence", "error")
 
 
 def paper(given: argparse.Namespace) -> Iterator[dict[str, object]]:
@@ -65,16 +67,18 @@ def grid(given: argparse.Namespace) -> Iterator[dict[str, object]]:
             gain = both[1] - both[0]
             error = float(gain.std() / math.sqrt(len(gain)))
             means = {"single": float(both[0].mean()), "evidence": float(both[1].mean()), "error": error}
-            yield {**row, "balance": balance, **{k: round(v, 2) for k, v in means.items()}}
+            others = dict(zip(given.methods, both[2:].mean(1).tolist(), strict=True))
+            yield {**row, "balance": balance, **{k: round(v, 2) for k, v in {**means, **others}.items()}}
 
 
 def paired(features: unem.FeatureSet, kind: unem.Protocol, given: argparse.Namespace) -> torch.Tensor:
-    """Accuracy of each task, each query by itself and jointly."""
+    """Accuracy of each task, each query by itself, jointly, and by the other methods."""
     source = TaskSource(kind, features, seed=7, device=given.device)
     found = []
     for first in range(0, given.tasks, 20):
         task, labels = source.batch(first, min(20, given.tasks - first))
-        methods = (unem.create_method(name) for name in (SINGLE, "evidence"))
+        names = (SINGLE, "evidence", *given.methods)
+        methods = [create_for(name, kind, features.num_classes) for name in names]
         found.append(torch.stack([(m.predict(task).labels == labels).double().mean(1) for m in methods]))
     return 100 * torch.cat(found, 1)
 
@@ -83,6 +87,10 @@ def summary(rows: list[dict[str, float]]) -> None:
     gains = [row["evidence"] - row["single"] for row in rows]
     below = [sum(gain < limit for gain in gains) for limit in (-1, -2, -4)]
     print(f"{len(rows)} cells, mean gain {sum(gains) / len(gains):+.2f}; below -1, -2, -4: {below}")
+    if len(rows[0]) > len(COLUMNS):
+        ahead = [row["evidence"] - max(v for k, v in row.items() if k not in COLUMNS) for row in rows]
+        shares = [sum(a >= limit for a in ahead) for limit in (0, -0.5, -1)]
+        print(f"first or equal in {shares[0]} cells, within 0.5 point of the first in {shares[1]}, 1 in {shares[2]}")
     for gain, row in sorted(zip(gains, rows, strict=True), key=lambda pair: pair[0])[:8]:
         print(f"{gain:+.1f} ± {row['error']:.1f}  {row}")
 
@@ -94,6 +102,7 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=1000)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--numbers", type=Path)
+    parser.add_argument("--methods", type=lambda names: names.split(","), default=[], help="beside evidence in a grid")
     parser.add_argument("-o", "--output", type=Path)
     given = parser.parse_args()
     if given.what == "summary":

@@ -277,8 +277,7 @@ def answers(parameters: Parameters, tasks: Tasks) -> Tensor:
 
     def of_row(numbers: EvidenceNumbers) -> Tensor:
         beliefs = weigh_beliefs(numbers, likelihood, queries)
-        doubt = likelihood.doubt(numbers)
-        return (1 - doubt) * beliefs.average() + doubt * likelihood.cautious(beliefs.independent)
+        return likelihood.doubted(beliefs.average(), beliefs.independent, numbers)
 
     return torch.func.vmap(of_row)(bounded(parameters))
 

@@ -7,7 +7,8 @@ All have the same model in the same settings and all cores. On a CPU each runtim
 has its turn. They alternate, and ratios are those of medians, so that what else the machine does meets all. Times are
 also given in seconds of processor time, which others on the machine do not change. Where there are fewer files than
 images asked for, files are taken several times. ``random-clip`` is a CLIP ViT-B/32 with random weights, for a machine
-without a connection: its arithmetic is the same. ``--decoders`` says how decoding grows with threads.
+without a connection: its arithmetic is the same. ``--decoders`` says how decoding grows with threads and with processes
+(whose start, and whose processor time, count), and measures extraction with both.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +40,11 @@ Times = dict[str, list[tuple[float, float]]]
 
 
 def timed(action: Callable[[], Any]) -> tuple[float, float]:
-    wall, processor = time.perf_counter(), time.process_time()
+    wall, processor = time.perf_counter(), sum(os.times()[:4])  # with processes that have ended
     action()
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-    return time.perf_counter() - wall, time.process_time() - processor
+    return time.perf_counter() - wall, sum(os.times()[:4]) - processor
 
 
 def random_clip(folder: Path) -> str:
@@ -98,7 +102,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--workers", type=int, default=None)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--decoders", default="", help="numbers of threads for decoding alone, such as 1,4,16")
+    parser.add_argument(
+        "--decoders", default="", help="numbers of threads and processes for decoding alone, such as 1,4,16"
+    )
     parser.add_argument("--output", default=None, help="JSON file for the row")
     options = parser.parse_args()
     workers = options.workers or cores()
@@ -116,20 +122,23 @@ def main() -> None:
             features = model.encode_images(model.preprocessing.normalise(batch))
         features.cpu()
 
-    def whole(model: Backbone) -> None:
+    def whole(model: Backbone, decoding: Any = "auto") -> None:
         with tempfile.TemporaryDirectory() as work:
-            extract(images, model, work_dir=work, workers=workers)
+            extract(images, model, work_dir=work, workers=workers, decoding=decoding)
 
-    def decoding(threads: int) -> None:
-        for _ in decoded(groups, model.preprocessing, threads):
+    def decode(count: int, decoding: Any) -> None:
+        for _ in decoded(groups, model.preprocessing, count, decoding=decoding):
             pass
 
     actions: dict[str, Callable[[], Any]] = {}
     for runtime, made in models.items():
-        actions[f"forward, {runtime}"] = lambda made=made: forward(made)
-        actions[f"extraction, {runtime}"] = lambda made=made: whole(made)
-    for threads in sorted({workers, *(int(n) for n in options.decoders.split(",") if n)}):
-        actions[f"decoding, threads {threads}"] = lambda threads=threads: decoding(threads)
+        actions[f"forward, {runtime}"] = partial(forward, made)
+        actions[f"extraction, {runtime}"] = partial(whole, made)
+    decoders = {int(n) for n in options.decoders.split(",") if n}
+    for decoding in ("threads", "processes") if decoders else ():
+        actions[f"extraction, torch, {decoding}"] = partial(whole, model, decoding)
+    for count, decoding in product(sorted({workers, *decoders}), ("threads", "processes")):
+        actions[f"decoding, {decoding} {count}"] = partial(decode, count, decoding)
     measured = measure(actions, options.rounds)
     wall = {name: statistics.median(t[0] for t in times) for name, times in measured.items()}
     processor = {name: statistics.median(t[1] for t in times) for name, times in measured.items()}
@@ -143,6 +152,11 @@ def main() -> None:
         "images_per_second": {name: round(len(images) / seconds, 1) for name, seconds in wall.items()},
         "processor_ms_per_image": {name: round(1e3 * s / len(images), 3) for name, s in processor.items()},
         "extraction_of_forward": {r: round(wall[f"forward, {r}"] / wall[f"extraction, {r}"], 3) for r in models},
+        "processes_to_threads": {
+            name: round(wall[name.replace("processes", "threads")] / wall[name], 2)
+            for name in wall
+            if "processes" in name
+        },
     }
     if len(models) > 1:
         row["torch_to_onnxruntime"] = {

@@ -4,12 +4,15 @@
     python benchmarks/plus.py views DIR [--only tiny-5,dtd] [--seeds 1]    # which views suit which features
     python benchmarks/plus.py ablation DIR [--only tiny-5,dtd,ucf101]      # each ingredient removed, paired
     python benchmarks/plus.py transfer DIR                                 # learned on A, tested on B, K_eff not told
-    python benchmarks/plus.py supports DIR                                 # unbalanced supports
-    python benchmarks/plus.py streams DIR                                  # batches one after another
+    python benchmarks/plus.py shipped DIR                                  # the library's schedules, tested
+    python benchmarks/plus.py supports DIR                                 # unbalanced supports, with these
+    python benchmarks/plus.py streams DIR                                  # batches one after another, with these
     python benchmarks/plus.py cost DIR                                     # time, against unem-gaussian
     python benchmarks/plus.py ship DIR                                     # the schedules that come with the library
 
-The first three take `--jobs N` (processes) and `-o FILE.json` (every result, written as it comes).
+The first three take `--jobs N` (processes) and `-o FILE.json`, to which results are added as they come, in place of
+earlier ones of the same setting and seed: benchmarks/results/plus.json. The others print a table, for a file such as
+benchmarks/results/plus-shipped.md.
 DIR holds the feature files. Realistic protocol: K_eff = 5, |Q| = 75, support and query disjoint.
 """
 
@@ -155,10 +158,21 @@ def run_jobs(jobs: Sequence[Job], arguments: argparse.Namespace) -> list[dict[st
             row = found[running[done]]
             print(f"{row['setting']}, {row['what']}, seed {row['seed']}: {row['accuracy']:.2f}", file=sys.stderr)
             if arguments.output:
-                aside = arguments.output.with_suffix(".part")
-                aside.write_text(json.dumps([found[number] for number in sorted(found)]))
-                aside.replace(arguments.output)
+                _add(row, arguments.output)
     return [found[number] for number in sorted(found)]
+
+
+def _add(row: dict[str, object], file: Path) -> None:
+    """A line for the result, without its tasks and all its values."""
+    kept = {k: round(v, 2) if isinstance(v, float) else v for k, v in row.items() if k not in ("per_task", "family")}
+    family: dict[str, object] = row["family"]
+    kept |= {"views": family["law"]["views"], "view_weights": [round(w, 3) for w in family["view_weights"]]}
+    key = ("setting", "what", "seed")
+    rows = json.loads(file.read_text()) if file.exists() else []
+    rows = [r for r in rows if [r[k] for k in key] != [row[k] for k in key]] + [kept]
+    aside = file.with_suffix(".part")
+    aside.write_text("[\n" + ",\n".join(json.dumps(r) for r in rows) + "\n]\n")
+    aside.replace(file)
 
 
 def accuracy(arguments: argparse.Namespace) -> Iterator[str]:
@@ -257,10 +271,23 @@ def transfer(arguments: argparse.Namespace) -> Iterator[str]:
         for source in names:
             family = learned(source, arguments, law)
             yield f"| {source} | " + " | ".join(f"{evaluated(n, family, arguments).accuracy:.1f}" for n in names) + " |"
-        for shipped in sorted(unem.list_presets(f"{method}/*")):
-            family = unem.load_schedule(shipped)
-            cells = (f"{evaluated(n, family, arguments).accuracy:.1f}" for n in names)
-            yield f"| shipped `{shipped}` | " + " | ".join(cells) + " |"
+
+
+def shipped(arguments: argparse.Namespace) -> Iterator[str]:
+    """The schedules that come with the library, on data sets of which they have seen some; K_eff is told to nobody."""
+    for method in ("unem-plus", "unem-joint"):
+        names = [n for n in SETTINGS if SETTINGS[n].method == method and n not in ("tiny-1", "tiny-20")]
+        yield f"| `{method}`, accuracy % | " + " | ".join(names) + " |"
+        yield "|---|" + "---|" * len(names)
+        also = "zero-shot-unem-joint/*" if method == "unem-joint" else f"{method}/*"
+        for preset in sorted({*unem.list_presets(f"{method}/*"), *unem.list_presets(also)}):
+            results = (evaluated(name, unem.load_schedule(preset), arguments) for name in names)
+            yield f"| `{preset}` | " + " | ".join(f"{r.accuracy:.1f} ± {r.interval:.1f}" for r in results) + " |"
+        yield ""
+
+
+NEAREST = {"tiny-5": "unem-plus/resnet18", "dtd": "unem-plus/clip-rn50"}
+"""The library's schedule for a setting."""
 
 
 def supports(arguments: argparse.Namespace) -> Iterator[str]:
@@ -268,9 +295,8 @@ def supports(arguments: argparse.Namespace) -> Iterator[str]:
     yield "| setting | method | balanced | unbalanced |"
     yield "|---|---|---|---|"
     for name in arguments.only or ["tiny-5", "dtd"]:
-        family = learned(name, arguments)
         for method in (
-            _with(family),
+            _with(unem.load_schedule(NEAREST[name])),
             unem.create_method("prototypes"),
             unem.create_method("simpleshot"),
         ):
@@ -306,9 +332,8 @@ def streams(arguments: argparse.Namespace) -> Iterator[str]:
     yield "| setting, batch | " + " | ".join(f"batch {i + 1}" for i in range(10)) + " |"
     yield "|---|" + "---|" * 10
     for name in arguments.only or ["tiny-5"]:
-        setting, family = SETTINGS[name], learned(name, arguments)
+        setting, method = SETTINGS[name], _with(unem.load_schedule(NEAREST[name]))
         support, query = setting.pools(arguments.directory, "test")
-        method = _with(family)
         for size in (10, 30):
             source = TaskSource(unem.Protocol(shots=setting.shots, queries=10 * size), support, query, seed=7)
             task, labels = source.batch(0, arguments.tasks)
@@ -366,10 +391,15 @@ SHIPPED: dict[str, tuple[str, list[str], dict[str, object]]] = {
 }
 
 
+def shipped_config(**changes: object) -> FamilyConfig:
+    """For any number of shots."""
+    ks, shots = (1, 2, 3, 5, 10, 20), (1, 4, 12)
+    config = FamilyConfig(steps=900, effective_classes=ks, shots=shots, shares=(1.0,), gate_shares=(1.0, 0.6, 0.3))
+    return replace(config, **changes)
+
+
 def ship(arguments: argparse.Namespace) -> Iterator[str]:
     """For any number of shots, from all data sets of a backbone family."""
-    ks = (1, 2, 3, 5, 10, 20)
-    config = FamilyConfig(steps=900, effective_classes=ks, shares=(1.0,), gate_shares=(1.0, 0.6, 0.3))
     for preset, (method, names, changes) in SHIPPED.items():
         if arguments.only and preset not in arguments.only:
             continue
@@ -379,7 +409,7 @@ def ship(arguments: argparse.Namespace) -> Iterator[str]:
             [p[0] for p in pools],
             _law(method),
             query=[p[1] or p[0] for p in pools],
-            config=replace(config, shots=(1, 4, 12), **changes),
+            config=shipped_config(**changes),
         )
         target = PRESETS / f"{preset.replace('/', '--')}.json"
         family.save(target)
@@ -388,7 +418,7 @@ def ship(arguments: argparse.Namespace) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = {f.__name__: f for f in (accuracy, views, ablation, transfer, supports, streams, cost, ship)}
+    commands = {f.__name__: f for f in (accuracy, views, ablation, transfer, shipped, supports, streams, cost, ship)}
     parser.add_argument("what", choices=commands)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--only", type=lambda text: text.split(","))

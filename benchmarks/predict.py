@@ -35,10 +35,10 @@ METHODS = (
     ("prototypes", "auto"),
     ("simpleshot", "auto"),
     ("baseline", "auto"),
+    ("whitened-mean", "auto"),
     ("paddle", "auto"),
     ("unem-gaussian", "auto"),
     ("unem-plus", "auto"),
-    ("unem-plus", "unem-plus/clip-rn50"),
     ("auto", "auto"),
 )
 FILES = {
@@ -75,6 +75,7 @@ def main() -> None:
     if given.features:
         results["features"] = on_features(given.features, given.shots)
     if given.output:
+        results = json.loads(json.dumps(results), parse_constant=lambda _: None)  # NaN is no JSON
         given.output.write_text(json.dumps(results, indent=2) + "\n")
 
 

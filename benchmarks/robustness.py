@@ -12,7 +12,7 @@ import argparse
 from pathlib import Path
 
 import unem
-from learning import pools
+from grid_search import pools
 from unem.evaluation import Evaluation, Validation, interval95
 from unem.methods import Method
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 import unem
-from learning import pools
+from grid_search import pools
 from unem.data import TaskSource
 from unem.evaluation import Assessment, Calibrated, Calibration, Validation, assess, novelty
 from unem.inference.auto import automatic_method
