@@ -3,8 +3,8 @@
     python docs/pictures.py [NAME …] [--png DIR]     # all of them when none is named; --png also writes bitmaps, to
     look at
 
-About a minute on one core. The same seeds give the same pictures. The numbers in them are of made-up data: they show
-what an ingredient does, not what it is worth; that is measured on real features by benchmarks/plus.py.
+One to two minutes on one core. The same seeds give the same pictures. The numbers in them are of made-up data: they
+show what an ingredient does, not what it is worth; that is measured on real features by benchmarks/plus.py.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 from torch import Tensor
-from unem.learning.family_training import FAMILIES, generalised_cross_entropy
-from unem.methods.plus import run
 
 import unem
 from unem.core.laws.directions import nearest_queries, neighbour_graph
@@ -32,7 +30,10 @@ from unem.core.laws.views import VIEWS
 from unem.data import TaskSource
 from unem.evaluation import Calibrated
 from unem.learning import FamilyConfig
-from unem.learning.family import candidates, graph_size, relative, summaries
+from unem.learning.family import graph_size
+from unem.learning.gate import candidates
+from unem.learning.losses import generalised_cross_entropy
+from unem.methods import method_info
 
 IMAGES = Path(__file__).parent / "images"
 INK, MUTED, GRID = "#1f2430", "#555e70", "#dfe3ea"
@@ -99,7 +100,7 @@ def made_up(
     return unem.FeatureSet(rows, labels, text_features=words, name="made-up")
 
 
-def quick(steps: int, shares: tuple[float, ...]) -> FamilyConfig:
+def quick(steps: int, shares: tuple[float, ...], shots: int) -> FamilyConfig:
     """What is learned in seconds, on made-up features."""
     return FamilyConfig(
         steps=steps,
@@ -111,14 +112,19 @@ def quick(steps: int, shares: tuple[float, ...]) -> FamilyConfig:
         shares=shares,
         gate_tasks=(16, 16, 12, 6),
         gate_shares=(1.0, 0.6),
+        shots=(shots,),
     )
 
 
 @functools.cache
 def family() -> unem.ScheduleFamily:
     """Learned on 24 made-up classes, in seconds; the pictures test it on 24 others."""
-    config = quick(steps=400, shares=(1.0, 0.6))
-    return unem.train_family(made_up(), FAMILIES["unem-plus"], shots=3, config=config)
+    return unem.train(made_up(), law_of("unem-plus"), config=quick(steps=400, shares=(1.0, 0.6), shots=3))
+
+
+def law_of(method: str) -> Any:
+    """The law that its schedules are learned with."""
+    return method_info(method).law
 
 
 def right(prediction: unem.Prediction, labels: Tensor) -> float:
@@ -362,7 +368,7 @@ def loss() -> Figure:
 
 def text() -> Figure:
     """Accuracy over γ for three numbers of shots."""
-    features, law = made_up(24, 80, 9, apart=0.33, text=0.4), FAMILIES["unem-joint"]
+    features, law = made_up(24, 80, 9, apart=0.33, text=0.4), law_of("unem-joint")
     weights = (0.1, 1, 10, 30, 100, 300, 1000)
     figure, axes = panels(1, 3.4)
     for shots, look in ((16, THIRD), (4, FIRST), (1, SECOND)):
@@ -401,20 +407,13 @@ def schedules() -> Figure:
 def gate() -> Figure:
     """Mean weight of each candidate, for tasks of which the truth is known."""
     test, whole = made_up(24, 160, 2), family()
-    ks = tuple(dict.fromkeys(candidates(24)))
+    ks = candidates(24)
     truths = (1, 2, 5, 12, 24)
     rows, scores = [], {"told k": [], "averaged": [], "k = 5": []}
     for truth in truths:
         task, labels = drawn(test, 60, shots=3, effective_classes=truth)
-        outcomes, seen = [], []
-        for k in ks:
-            law, schedule = whole.law, whole.at(k, 75, 24, 3)
-            u, scaled = run(law, law.mixed(law.prepare(task), whole.view_weights), schedule)
-            outcomes.append(u)
-            seen.append(summaries(law, scaled, u))
-        assert whole.gate is not None
-        log_weights = whole.gate.log_weights(relative(torch.stack(seen, 1)), 24, 75, 3)
-        rows.append(log_weights.exp().mean(0))
+        _, left = unem.create_method("unem-plus", schedule=whole).predict_after(task, None)
+        rows.append(left.log_weights.exp().mean(0))
         for name, k in (("told k", truth), ("averaged", None), ("k = 5", 5)):
             scores[name].append(
                 right(unem.create_method("unem-plus", schedule=whole, effective_classes=k).predict(task), labels)
@@ -499,8 +498,8 @@ def streams() -> Figure:
 def no_support() -> Figure:
     """Class texts alone, and the loop that starts from them."""
     learn, test = (made_up(24, n, seed, apart=0.5, text=1.0) for n, seed in ((120, 12), (200, 13)))
-    config = quick(steps=270, shares=(1.0,))
-    whole = unem.train_family(learn, FAMILIES["zero-shot-unem-joint"], shots=1, config=config)
+    config = quick(steps=270, shares=(1.0,), shots=1)
+    whole = unem.train(learn, law_of("zero-shot-unem-joint"), config=config)
     methods = (
         ("zero-shot-unem-joint", unem.create_method("zero-shot-unem-joint", schedule=whole), FIRST),
         ("text alone (zero-shot)", unem.create_method("zero-shot"), SECOND),
@@ -554,11 +553,10 @@ def shipped() -> Figure:
         "C": {"apart": 0.6, "wide": 1.5, "features": 96, "classes": 16},
     }
     learned = {
-        name: unem.train_family(
+        name: unem.train(
             made_up(seed=20 + i, **kind),
-            FAMILIES["unem-plus"],
-            shots=3,
-            config=FamilyConfig.fixed(5, layers=8, steps=120, tasks=(200,), batch=(25,)),
+            law_of("unem-plus"),
+            config=FamilyConfig.fixed(5, layers=8, steps=120, tasks=(200,), batch=(25,), shots=(3,)),
         )
         for i, (name, kind) in enumerate(kinds.items())
     }

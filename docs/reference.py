@@ -47,7 +47,7 @@ def methods() -> str:
         "and `unem.create_method(name)` makes one; [Which method](how-to-choose.md) says which to take, and",
         "[All methods compared](comparison.md) has their accuracy.",
         "",
-        "* **jointly**: all queries of a task are classified together; otherwise each is classified by itself.",
+        "* **jointly**: the queries of a task are classified jointly; otherwise each is classified by itself.",
         "* **labels**: whether labelled samples are needed; the methods without work from the class texts alone.",
         "* **trained**: whether a schedule is learned on validation tasks (`unem train`). Learned schedules for these",
         "  methods come with the library (`unem presets`).",

@@ -17,6 +17,7 @@ import argparse
 import importlib
 import inspect
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -202,11 +203,11 @@ def main() -> None:
     warnings.simplefilter("ignore")  # of models that stop before they have converged
     columns = {}
     for name, (X, y) in {"digits": digits(), "text": embedded_text()}.items():
-        print(f"{name}: {len(X)} rows, {X.shape[1]} features, {len(np.unique(y))} classes")
+        print(f"{name}: {len(X)} rows, {X.shape[1]} features, {len(np.unique(y))} classes", file=sys.stderr)
         for present in (None, PRESENT):
             title = f"{name}, {'all classes' if present is None else f'{present} classes'} in the batch"
             columns[title] = accuracies(X, y, arguments.shots, arguments.queries, present, arguments.splits)
-    print("\n| | " + " | ".join(columns) + " |\n|---" * 1 + "|---" * len(columns) + "|")
+    print("| | " + " | ".join(columns) + " |\n|---" * 1 + "|---" * len(columns) + "|")
     for model in MODELS:
         print(f"| {model.name} | " + " | ".join(interval(column[model.name]) for column in columns.values()) + " |")
 
