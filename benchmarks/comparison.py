@@ -97,7 +97,15 @@ LATER = (  # from here on a method takes seconds
 )
 FEWER = {"alpha-am": (200, 10), "self-training": (300, 20), "tim-gd": (1000, 20), "alpha-tim": (1000, 20)}
 """Test tasks, and validation tasks for each point of the grid, where they are not those of all."""
-FEWER_AT = {("alpha-am", "tiny-20"): (60, 4), ("self-training", "tiny-20"): (100, 8)}
+FEWER_AT = {
+    ("alpha-am", "tiny-20"): (60, 4),
+    ("self-training", "tiny-20"): (100, 8),
+    # on a CPU, seconds to half a minute a task
+    ("alpha-am", "flowers102-4"): (60, 4),
+    ("alpha-am", "caltech-4"): (60, 4),
+    ("alpha-am", "pets-4"): (100, 4),
+    ("tim-gd", "flowers102-4"): (300, 8),
+}
 LEFT_OUT = {"coop": "needs a text encoder", "zero-shot-unem-joint": "is unem-joint for tasks without support"}
 
 

@@ -1,6 +1,7 @@
 """What `evidence` gains over each query by itself: the paper's cell, a grid of sizes, and the numbers without a set.
 
     python benchmarks/evidence_cells.py paper DIR -o FILE.json                     # five of all classes, 75 queries
+    python benchmarks/evidence_cells.py paper DIR --methods evidence -o FILE.json  # again; other rows are kept
     python benchmarks/evidence_cells.py grid FEATURES... -o FILE.json              # 1 to all classes, 1 to 500 queries
     python benchmarks/evidence_cells.py grid FEATURES... --numbers NUMBERS.json -o FILE.json
     python benchmarks/evidence_cells.py grid FEATURES... --methods paddle,logistic -o FILE.json   # beside others
@@ -38,7 +39,7 @@ def paper(given: argparse.Namespace) -> Iterator[dict[str, object]]:
         classes = setting.query_classes(given.paths[0], "test")
         with_texts = ["evidence-joint", "zero-shot-evidence"] if support.text_features is not None else []
         methods = [SINGLE, "evidence", *with_texts]
-        for present, method in product((5, "all"), methods):
+        for present, method in product((5, "all"), [m for m in methods if m in (given.methods or methods)]):
             kind = unem.Protocol(shots=setting.shots, effective_classes=present, query_classes=classes)
             about = {"query": query, "tasks": given.tasks, "seed": 7, "device": given.device}
             found = unem.evaluate(unem.create_method(method), support, kind, **about)
@@ -102,13 +103,24 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=1000)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--numbers", type=Path)
-    parser.add_argument("--methods", type=lambda names: names.split(","), default=[], help="beside evidence in a grid")
+    parser.add_argument(
+        "--methods",
+        type=lambda names: names.split(","),
+        default=[],
+        help="beside evidence in a grid; these alone of a cell",
+    )
     parser.add_argument("-o", "--output", type=Path)
     given = parser.parse_args()
     if given.what == "summary":
         summary(json.loads(given.paths[0].read_text()))
         return
     rows = []
+    if given.what == "paper" and given.output and given.output.exists():
+        rows = [
+            row
+            for row in json.loads(given.output.read_text())
+            if row["method"] not in (given.methods or [row["method"]])
+        ]
     for row in {"paper": paper, "grid": grid}[given.what](given):
         print(row, flush=True)
         rows.append(row)

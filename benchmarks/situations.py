@@ -5,12 +5,16 @@ situations: ``even`` (all classes alike), ``three`` (three of the classes), ``he
 spread), ``long tail`` (class k has 1/k of the first one's). All methods see the same draws.
 
 Run: python benchmarks/situations.py FEATURES... [--draws 6] [--shots 1 3 5 10] [-o FILE.csv] [--methods default,...]
+
+With ``--numbers``, the output of ``evidence_numbers.py --leave-out all``, each set is tried with the numbers that were
+learned without it. Methods that are not named keep the rows that FILE.csv has of them.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import json
 import time
 import warnings
 from collections import defaultdict
@@ -24,6 +28,7 @@ import torch
 from numpy.typing import NDArray
 
 import unem
+from unem.methods import evidence
 
 SITUATIONS = ("even", "three", "heavy", "long tail")
 CLASSES, SURE = 15, 0.9
@@ -123,9 +128,13 @@ def score(draw: Draw, answer: Answer, seconds: float) -> dict[str, Any]:
     }
 
 
-def measure(files: list[Path], count: int, shots: list[int], methods: Mapping[str, Any]) -> list[dict[str, Any]]:
-    rows = []
-    for path in files:
+def measure(given: argparse.Namespace, methods: Mapping[str, Any]) -> list[dict[str, Any]]:
+    rows, shots, count = [], given.shots, given.draws
+    without = json.loads(given.numbers.read_text())["without"] if given.numbers else {}
+    for path in given.files:
+        if path.stem in without:
+            numbers = evidence.numbers_from(without[path.stem]["numbers"])
+            evidence.learned_numbers = lambda numbers=numbers: numbers
         for draw in draws(path, count, shots):
             for name, predict in methods.items():
                 began = time.perf_counter()
@@ -134,6 +143,14 @@ def measure(files: list[Path], count: int, shots: list[int], methods: Mapping[st
                 rows.append({**about, "method": name, **score(draw, answer, time.perf_counter() - began)})
         print(f"{path.stem}: done", flush=True)
     return rows
+
+
+def kept(path: Path, measured: list[str]) -> list[dict[str, Any]]:
+    """Rows of an earlier run, of the methods that are not measured again."""
+    with path.open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["method"] not in measured]
+    text = ("features", "situation", "method")
+    return [{k: v if k in text else float(v) if "." in v else int(v) for k, v in row.items()} for row in rows]
 
 
 def tables(rows: list[dict[str, Any]], methods: list[str]) -> Iterator[str]:
@@ -177,19 +194,22 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=6)
     parser.add_argument("--shots", type=int, nargs="+", default=[1, 3, 5, 10])
     parser.add_argument("--methods", default=",".join(("default", *NAMED)))
+    parser.add_argument("--numbers", type=Path, help="of evidence, learned without each set")
     parser.add_argument("-o", "--output", type=Path, help="all rows as CSV")
     given = parser.parse_args()
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
     names = given.methods.split(",")
     methods = {name: default if name == "default" else named(name) for name in names}
-    rows = measure(given.files, given.draws, given.shots, methods)
+    rows = measure(given, methods)
+    if given.output and given.output.exists():
+        rows = kept(given.output, names) + rows
     if given.output:
         with given.output.open("w", newline="") as file:
             writer = csv.DictWriter(file, rows[0])
             writer.writeheader()
             writer.writerows(rows)
-    print("\n".join(tables(rows, names)))
+    print("\n".join(tables(rows, list(dict.fromkeys(["default", *(row["method"] for row in rows)])))))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,17 @@ from sklearn.semi_supervised import SelfTrainingClassifier
 import unem
 from unem.methods import _evidence_many as many
 from unem.methods import evidence
-from unem.methods.evidence import CHOSEN, UNKNOWN_DOUBT, fit_likelihood, learned_numbers, queries_of, weigh_beliefs
+from unem.methods._evidence_numbers import GATE_INPUTS
+from unem.methods.evidence import (
+    CHOSEN,
+    UNKNOWN_DOUBT,
+    belief_weights,
+    fit_likelihood,
+    learned_numbers,
+    queries_of,
+    run_beliefs,
+    weigh_beliefs,
+)
 
 
 def blobs(tasks=3, classes=8, shots=5, queries=60, present=None, features=24, spread=1.1, seed=0, dtype=torch.float32):
@@ -157,6 +167,37 @@ def test_layers_have_the_gradient_of_their_numbers():
         return weigh_beliefs(changed, likelihood, queries).average()
 
     assert torch.autograd.gradcheck(answer, [getattr(numbers, n).clone().requires_grad_() for n in free])
+
+
+def test_what_the_gate_sees():
+    task, _ = blobs(tasks=3, queries=30, present=3, dtype=torch.float64)
+    likelihood = fit_likelihood(task)
+    beliefs, seen = run_beliefs(learned_numbers(), likelihood, queries_of(likelihood, task.query, None)[1])
+    assert seen.table().shape == (3, GATE_INPUTS)
+    answers = [*beliefs.answers.unbind(1), beliefs.independent.softmax(-1)]
+    for b, answer in enumerate(answers):
+        mean = answer.mean(1)
+        torch.testing.assert_close(seen.entropy_moved[:, b], (mean * (mean.shape[-1] * mean).log()).sum(-1).neg())
+        torch.testing.assert_close(seen.confidence[:, b], answer.amax(-1).mean(-1))
+        if b < len(answers) - 1:
+            same = (answer.argmax(-1) == beliefs.independent.argmax(-1)).double().mean(-1)
+            torch.testing.assert_close(seen.agreement[:, b], same)
+
+
+def test_without_its_units_the_gate_is_the_evidence_of_the_supports_means():
+    task, _ = blobs(tasks=3, queries=75, present=3, dtype=torch.float64)
+    likelihood, numbers = fit_likelihood(task), learned_numbers()
+    numbers = numbers._replace(gate_out=torch.zeros_like(numbers.gate_out))
+    beliefs, seen = run_beliefs(numbers, likelihood, queries_of(likelihood, task.query, None)[1])
+    level, _, by_overlap = numbers.sharpness
+    sharpness = (level + by_overlap * (likelihood.overlap / 4).log()).exp().unsqueeze(1)
+    offsets = numbers.belief + 75 * likelihood.overlap.unsqueeze(1) * numbers.belief_per_query
+    expected = (sharpness * beliefs.evidence + offsets).softmax(1)
+    torch.testing.assert_close(belief_weights(numbers, seen), expected)
+    torch.testing.assert_close(belief_weights(numbers, seen._replace(evidence_moved=-seen.evidence_moved)), expected)
+    earlier = torch.randn_like(beliefs.evidence)
+    later = (sharpness * (beliefs.evidence + earlier) + offsets).softmax(1)
+    torch.testing.assert_close(belief_weights(numbers, seen, earlier), later)
 
 
 def test_padded_queries_change_nothing():

@@ -3,27 +3,23 @@
 Where the paper's loop has one λ, here each concentration a₀ of a Dirichlet prior is a belief of its own, from "one or
 two classes" to "all classes alike"; the last belief is each query by itself. In each layer the means of a belief move
 towards its queries, which count less than labelled samples, and its queries are judged by the means and the counts of
-the others. What each belief then says of the queries, its evidence, decides how much its answer counts.
+the others. How probable a belief makes the queries, its evidence, decides how much its answer counts.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from unem.core.proportions import CONCENTRATIONS, balanced, collapsed, evidence_bound, log_others
+from unem.methods._evidence_gate import GateInputs, belief_weights, entropies
 from unem.methods._evidence_numbers import EvidenceNumbers
-from unem.methods._likelihood import Likelihood, about
+from unem.methods._likelihood import Likelihood
 
-__all__ = ["Beliefs", "Earlier", "Queries", "averaged", "weigh_beliefs"]
-
-MOST_QUERIES = 300.0  # with more, the gate treats a task as one with so many: it was taught with no more
-CURVE = 5.0  # nats; the evidence curve is shown to the gate as asinh(F/5)/2
-GATE_RANGE = 3.0  # nats for each unit of the gate
+__all__ = ["Beliefs", "Earlier", "Queries", "averaged", "run_beliefs", "weigh_beliefs"]
 
 
 @dataclass(frozen=True)
@@ -65,7 +61,7 @@ class Beliefs:
         moved: ``ln p(query | class)`` by those means.
         assignments: of each concentration, as of the last layer.
         answers: the same but for the last concentration, "all classes alike".
-        evidence: of each belief.
+        evidence: of each belief, by the means of the support.
     """
 
     independent: Float[Tensor, "task query class"]
@@ -92,14 +88,21 @@ def averaged(
 
 
 def weigh_beliefs(numbers: EvidenceNumbers, likelihood: Likelihood, queries: Queries) -> Beliefs:
-    """All layers; differentiable in the numbers."""
+    """All layers, and how much each belief then counts."""
+    beliefs, inputs = run_beliefs(numbers, likelihood, queries)
+    earlier = None if queries.earlier is None else queries.earlier.evidence
+    return replace(beliefs, weights=belief_weights(numbers, inputs, earlier))
+
+
+def run_beliefs(numbers: EvidenceNumbers, likelihood: Likelihood, queries: Queries) -> tuple[Beliefs, GateInputs]:
+    """All layers, each belief by itself: not weighed yet, and what the gate wants to know."""
     there = None if queries.there is None else queries.there.unsqueeze(1)
     a0 = queries.cross.new_tensor(CONCENTRATIONS).view(-1, 1, 1)
     if queries.earlier is not None:
         a0 = a0 + queries.earlier.counts.unsqueeze(1).unsqueeze(1)
     single = _with(likelihood.of_support(queries.cross, numbers), queries.side)
     first = collapsed(single, a0, queries.there)
-    bounds = [evidence_bound(single.unsqueeze(1), first, a0)]
+    before = evidence_bound(single.unsqueeze(1), first, a0)
     r = _replaced(first, balanced(single, numbers.even_variance, queries.there))
     pulling, moved, layers = r, single.unsqueeze(1), len(numbers.moved)
     for layer in range(layers):
@@ -112,16 +115,32 @@ def weigh_beliefs(numbers: EvidenceNumbers, likelihood: Likelihood, queries: Que
             r = _replaced(r, _there(moved[:, -1].softmax(-1), queries.there))
     answers = _replaced(r, balanced(moved[:, -1], numbers.even_variance, queries.there))
     last = _there((moved[:, -1:] + log_others(r, a0)[:, -1:]).softmax(-1), there)
-    bounds.append(evidence_bound(moved, torch.cat([r[:, :-1], last], 1), a0))
-    # Each query by itself has the evidence of the last concentration.
-    before, after = (torch.cat([bound, bound[:, -1:]], 1) for bound in bounds)
-    evidence = after + numbers.first_evidence * before
-    total = evidence if queries.earlier is None else evidence + queries.earlier.evidence
-    logits = _offsets(numbers, likelihood, queries, before, after, first)
-    weights = (
-        _sharpness(numbers, likelihood, queries) * (total - total.detach().amax(1, keepdim=True)) + logits
-    ).softmax(1)
-    return Beliefs(single, weights, pulling, moved, r, answers, evidence)
+    after = evidence_bound(moved, torch.cat([r[:, :-1], last], 1), a0)
+    evidence = torch.cat([before, before[:, -1:]], 1)  # each query by itself has that of the last concentration
+    beliefs = Beliefs(single, torch.zeros_like(evidence), pulling, moved, r, answers, evidence)
+    return beliefs, _gate_inputs(likelihood, queries, beliefs, first, after)
+
+
+def _gate_inputs(
+    likelihood: Likelihood, queries: Queries, beliefs: Beliefs, first: Tensor, after: Tensor
+) -> GateInputs:
+    count, alone = queries.numbers, _there(beliefs.independent.softmax(-1), queries.there).unsqueeze(1)
+    answers = torch.cat([beliefs.answers, alone], 1).detach()
+    same = (answers[:, :-1].argmax(-1) == answers[:, -1:].argmax(-1)).to(answers)
+    same = same if queries.there is None else same * queries.there.squeeze(-1).unsqueeze(1)
+    return GateInputs(
+        evidence=beliefs.evidence,
+        evidence_moved=after.detach(),
+        entropy=entropies(first.detach(), count),
+        entropy_moved=entropies(answers, count),
+        confidence=answers.amax(-1).sum(-1) / count.unsqueeze(1),
+        agreement=same.sum(-1) / count.unsqueeze(1),
+        queries=count,
+        classes=torch.full_like(count, float(first.shape[-1])),
+        shots=likelihood.shots,
+        overlap=likelihood.overlap,
+        calibrated=likelihood.calibrated.to(count),
+    )
 
 
 def _moved(numbers: EvidenceNumbers, likelihood: Likelihood, queries: Queries, pulling: Tensor) -> Tensor:
@@ -132,28 +151,6 @@ def _moved(numbers: EvidenceNumbers, likelihood: Likelihood, queries: Queries, p
     squares = squares + (pulling * (2 * cross + pulled)).sum(2, keepdim=True)
     ours = pulling.square().sum(2, keepdim=True)
     return likelihood.of_sums(cross + pulled, squares, sizes, pulling, ours, numbers)
-
-
-def _sharpness(numbers: EvidenceNumbers, likelihood: Likelihood, queries: Queries) -> Float[Tensor, "task 1"]:
-    """How much a nat of evidence counts."""
-    return (numbers.sharpness @ about(queries.numbers / 75, likelihood.overlap / 4)).exp().unsqueeze(1)
-
-
-def _offsets(
-    numbers: EvidenceNumbers, likelihood: Likelihood, queries: Queries, before: Tensor, after: Tensor, first: Tensor
-) -> Float[Tensor, "task belief"]:
-    """What speaks for each belief beside its evidence: beforehand, and in the shape of the curve."""
-    overlap, count = likelihood.overlap, queries.numbers
-    offsets = numbers.belief + (count * overlap).unsqueeze(1) * numbers.belief_per_query
-    proportions = first.sum(2) / count.view(-1, 1, 1)
-    entropy = -torch.special.xlogy(proportions, proportions).sum(-1) - math.log(first.shape[-1])
-    sizes = torch.full_like(count, first.shape[-1] / 15)
-    about_task = about(count.clamp_max(MOST_QUERIES) / 75, sizes, overlap / 4, likelihood.shots / 4)[1:]
-    about_task = torch.cat([0.5 * about_task[:1], about_task[1:], likelihood.calibrated.to(overlap)[None]])
-    curves = [torch.asinh((bound - bound[:, -1:]) / CURVE) / 2 for bound in (before, after)]
-    inputs = torch.cat([about_task.mT, *curves, entropy], 1).detach()
-    units = (inputs @ numbers.gate_in + numbers.gate_bias).tanh()
-    return offsets + GATE_RANGE * units @ numbers.gate_out
 
 
 def _replaced(assignments: Tensor, last: Tensor) -> Tensor:

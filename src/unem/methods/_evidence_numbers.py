@@ -1,8 +1,8 @@
 """The numbers of ``evidence``: how much scales, moved means and beliefs are trusted, and the gate between beliefs.
 
 They were learned on tasks of many feature sets at once and changed copies of them (``benchmarks/evidence_numbers.py``),
-of 5 to 100 classes, 1 to 10 shots and 1 to 300 queries, with even, few, Dirichlet and one-heavy proportions. Learned
-without a set, they do on that set what they do when it is among them (docs/evidence.md).
+of 3 to 100 classes, 1 to 10 shots and 1 to 300 queries, with even, few, Dirichlet, one-heavy and long-tailed
+proportions. Learned without a set, they do on that set what they do when it is among them (docs/evidence.md).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from unem.core.proportions import CONCENTRATIONS
 __all__ = ["CHOSEN", "GATE_INPUTS", "EvidenceNumbers", "learned_numbers", "numbers_from"]
 
 BELIEFS = len(CONCENTRATIONS) + 1  # the concentrations, and each query by itself
-GATE_INPUTS, GATE_UNITS = 5 + 2 * BELIEFS + len(CONCENTRATIONS), 16
+GATE_INPUTS, GATE_UNITS = 5 + 3 * (len(CONCENTRATIONS) - 1) + 2 * len(CONCENTRATIONS) + 2 * BELIEFS, 16
 
 
 class EvidenceNumbers(NamedTuple):
@@ -37,10 +37,9 @@ class EvidenceNumbers(NamedTuple):
         moved_unknown: times so much where nothing could be held out.
         temperature: T of each layer.
         class_balance: β of each concentration: how much ``ln(counts of the others + a₀)`` counts.
-        first_evidence: weight of the evidence before the means moved, beside that after.
         sharpness: ``ln τ = sharpness · (1, ln Q/75, ln R/4)``, τ multiplying the evidence.
         belief, belief_per_query: what speaks for each belief beforehand, in nats, and for each query and unit of R.
-        gate_in, gate_bias, gate_out: of a layer of tanh units that looks at the evidence curve.
+        gate_in, gate_bias, gate_out: of a layer of tanh units that looks at what came of all beliefs.
         doubt: share of the independent answer: ``sigmoid(doubt · (1, ln R/4))``.
     """
 
@@ -53,7 +52,6 @@ class EvidenceNumbers(NamedTuple):
     moved_unknown: Float[Tensor, ""]
     temperature: Float[Tensor, " layer"]
     class_balance: Float[Tensor, " concentration"]
-    first_evidence: Float[Tensor, ""]
     sharpness: Float[Tensor, " 3"]
     belief: Float[Tensor, " belief"]
     belief_per_query: Float[Tensor, " belief"]
@@ -90,7 +88,6 @@ CHOSEN = numbers_from(
         "moved_unknown": 0.0,
         "temperature": (1.0,),
         "class_balance": (1.0,) * len(CONCENTRATIONS),
-        "first_evidence": 0.0,
         "sharpness": (0.0,) * 3,
         "belief": (0.0,) * len(CONCENTRATIONS) + (_NOTHING,),
         "belief_per_query": (0.0,) * (len(CONCENTRATIONS) - 1) + (0.025, 0.0),

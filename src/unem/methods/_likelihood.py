@@ -16,7 +16,7 @@ from unem.core.whitening import Whitened, Whitening, fit_whitening
 from unem.methods._common import one_hot
 from unem.methods._evidence_numbers import EvidenceNumbers
 
-__all__ = ["FEWEST", "SCALES", "UNKNOWN_DOUBT", "Likelihood", "about", "cosines", "fit_likelihood"]
+__all__ = ["FEWEST", "SCALES", "UNKNOWN_DOUBT", "Likelihood", "about", "cosines", "doubt_at", "fit_likelihood"]
 
 SCALES = tuple(10 ** (2.7 * i / 13) for i in range(14))  # between which a parabola is laid
 SCALE_PRIOR = (20.0, 0.5)  # ln s ~ N(ln 20, 0.5²): a few held-out samples that are all right would say infinity
@@ -73,8 +73,7 @@ class Likelihood:
 
     def doubt(self, numbers: EvidenceNumbers) -> Float[Tensor, "task 1 1"]:
         """Share of the independent answer in the joint one, which is sure of itself; more where not calibrated."""
-        doubt = (numbers.doubt @ about(self.overlap / 4)).sigmoid()
-        return torch.where(self.calibrated, doubt, doubt.clamp_min(UNKNOWN_DOUBT)).view(-1, 1, 1)
+        return doubt_at(numbers, self.overlap, self.calibrated).view(-1, 1, 1)
 
     def cautious(self, log_likelihood: Tensor) -> Float[Tensor, "task query class"]:
         """The independent answer; at half the scale where nothing could be held out."""
@@ -143,6 +142,12 @@ class Likelihood:
         kappa = numbers.trust * overlap
         trusted = wide(scale * (1 + kappa * self.variances.mean((1, 2)))) / (1 + wide(kappa) * variance)
         return -0.5 * trusted * (distance - wide(self.spread) * (1 + variance) - wide(numbers.pivot * self.apart))
+
+
+def doubt_at(numbers: EvidenceNumbers, overlap: Tensor, calibrated: Tensor) -> Float[Tensor, " task"]:
+    """See :meth:`Likelihood.doubt`."""
+    doubt = (numbers.doubt @ about(overlap / 4)).sigmoid()
+    return torch.where(calibrated.bool(), doubt, doubt.clamp_min(UNKNOWN_DOUBT))
 
 
 def about(*ratios: Float[Tensor, " task"]) -> Float[Tensor, "coordinate task"]:

@@ -15,11 +15,12 @@ from unem.core.task import Prediction, Task, predicted
 from unem.core.whitening import Whitened
 from unem.errors import InputError
 from unem.methods._common import Settings
-from unem.methods._evidence_layers import Beliefs, Earlier, Queries, weigh_beliefs
+from unem.methods._evidence_gate import GateInputs, belief_weights
+from unem.methods._evidence_layers import Beliefs, Earlier, Queries, run_beliefs, weigh_beliefs
 from unem.methods._evidence_many import MOST_TOGETHER, queries_of, seen_parts, settle, settle_on
 from unem.methods._evidence_numbers import CHOSEN, EvidenceNumbers, learned_numbers, numbers_from
 from unem.methods._evidence_shards import SettledEvidence
-from unem.methods._likelihood import FEWEST, SCALES, UNKNOWN_DOUBT, Likelihood, cosines, fit_likelihood
+from unem.methods._likelihood import FEWEST, SCALES, UNKNOWN_DOUBT, Likelihood, cosines, doubt_at, fit_likelihood
 from unem.methods._registry import register_method
 
 __all__ = [
@@ -30,15 +31,19 @@ __all__ = [
     "Evidence",
     "EvidenceJoint",
     "EvidenceNumbers",
+    "GateInputs",
     "Likelihood",
     "Memory",
     "Queries",
     "WhitenedMean",
     "ZeroShotEvidence",
+    "belief_weights",
+    "doubt_at",
     "fit_likelihood",
     "learned_numbers",
     "numbers_from",
     "queries_of",
+    "run_beliefs",
     "weigh_beliefs",
 ]
 

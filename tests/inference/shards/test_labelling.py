@@ -70,7 +70,11 @@ def test_the_answers_are_those_of_one_memory(tmp_path, counts, monkeypatch):
     assert torch.allclose(values, expected.probabilities.max(-1).values, atol=1e-4)
     assert (done.rows, done.method) == (sum(counts), "evidence")
     assert done.counts == {name: sum(row["label"] == name for row in found) for name in NAMES}
-    assert sum(done.doubtful.values()) == sum(float(row["probability"]) < 0.8 for row in found)
+    doubtful = (
+        [float(row["probability"]) < 0.8 - 5e-5 for row in found],
+        [float(row["probability"]) < 0.8 + 5e-5 for row in found],
+    )
+    assert sum(doubtful[0]) <= sum(done.doubtful.values()) <= sum(doubtful[1])  # the table is rounded, the count is not
     assert found[0]["path"] == "0.npy#0"
     assert found[-1]["path"] == f"2.npy#{counts[2] - 1}"
 

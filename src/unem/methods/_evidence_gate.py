@@ -1,0 +1,89 @@
+"""How much each belief of ``evidence`` counts: its evidence, and a few units that look at what came of all beliefs.
+
+The evidence is that of the support's own means. Once queries have moved the means it is larger for whatever the queries
+were taken for, right or wrong: learned freely, its weight is zero. The units see it, among other things.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from unem.methods._evidence_numbers import EvidenceNumbers
+from unem.methods._likelihood import about
+
+__all__ = ["GateInputs", "belief_weights", "curve", "entropies"]
+
+MOST_QUERIES = 300.0  # with more, the gate treats a task as one with so many: it was taught with no more
+CURVE, CURVE_PER_QUERY = 5.0, 0.1  # nats; an evidence curve is shown as asinh(F/5)/2, and as asinh(10 F/Q)
+GATE_RANGE = 3.0  # nats for each unit of the gate
+
+
+class GateInputs(NamedTuple):
+    """What the gate knows of tasks.
+
+    Attributes:
+        evidence: of each belief, before the means moved.
+        evidence_moved: of each concentration, after.
+        entropy: of the proportions that each concentration finds before the means moved, less that of all alike.
+        entropy_moved: the same of each belief's answer.
+        confidence: mean of the largest probability of each belief's answer.
+        agreement: share of the queries to which a concentration gives the label that they get by themselves.
+        queries, classes, shots, overlap, calibrated: of the tasks.
+    """
+
+    evidence: Float[Tensor, "task belief"]
+    evidence_moved: Float[Tensor, "task concentration"]
+    entropy: Float[Tensor, "task concentration"]
+    entropy_moved: Float[Tensor, "task belief"]
+    confidence: Float[Tensor, "task belief"]
+    agreement: Float[Tensor, "task concentration"]
+    queries: Float[Tensor, " task"]
+    classes: Float[Tensor, " task"]
+    shots: Float[Tensor, " task"]
+    overlap: Float[Tensor, " task"]
+    calibrated: Float[Tensor, " task"]
+
+    def table(self) -> Float[Tensor, "task input"]:
+        """As numbers of a size; held still, where a gradient is wanted."""
+        few = self.queries.clamp_max(MOST_QUERIES) / 75
+        sizes = about(few, self.classes / 15, self.overlap / 4, self.shots / 4)[1:]
+        sizes = torch.cat([0.5 * sizes[:1], sizes[1:], self.calibrated[None]]).mT
+        before, after = (curve(values) for values in (self.evidence[:, :-1].detach(), self.evidence_moved))
+        parts = sizes, (before / CURVE).asinh() / 2, (before / (CURVE_PER_QUERY * self.queries.unsqueeze(1))).asinh()
+        more = (after / CURVE).asinh() / 2, self.entropy, self.entropy_moved, self.confidence, self.agreement
+        return torch.cat([*parts, *more], 1)
+
+
+def curve(evidence: Float[Tensor, "task concentration"]) -> Float[Tensor, "task other"]:
+    """Against that of the last concentration, "all classes alike"."""
+    return evidence[:, :-1] - evidence[:, -1:]
+
+
+def entropies(assignments: Float[Tensor, "task belief query class"], queries: Tensor) -> Float[Tensor, "task belief"]:
+    """Of the proportions of each belief, less that of all classes alike."""
+    proportions = assignments.sum(2) / queries.view(-1, 1, 1)
+    entropy: Tensor = -torch.special.xlogy(proportions, proportions).sum(-1)
+    return entropy - math.log(assignments.shape[-1])
+
+
+def belief_weights(
+    numbers: EvidenceNumbers, inputs: GateInputs, earlier: Float[Tensor, "task belief"] | None = None
+) -> Float[Tensor, "task belief"]:
+    """How much each belief counts; differentiable in the numbers.
+
+    Args:
+        numbers: of the gate.
+        inputs: what it knows.
+        earlier: evidence of batches before this one.
+    """
+    sharpness = (numbers.sharpness @ about(inputs.queries / 75, inputs.overlap / 4)).exp().unsqueeze(1)
+    total = inputs.evidence if earlier is None else inputs.evidence + earlier
+    units = (inputs.table() @ numbers.gate_in + numbers.gate_bias).tanh()
+    offsets = numbers.belief + (inputs.queries * inputs.overlap).unsqueeze(1) * numbers.belief_per_query
+    evidence = sharpness * (total - total.amax(1, keepdim=True))
+    return (evidence + offsets + GATE_RANGE * units @ numbers.gate_out).softmax(1)
