@@ -41,6 +41,12 @@ def test_the_real_backbone_through_the_command(photos):
     rows = list(csv.DictReader(out.open()))
     assert [r["label"] for r in rows] == [truth(r["path"]) for r in rows]
     assert "9 images" in done.output
+    assert "without an image" not in done.output
+
+    for file in [path for path in (photos / "many").rglob("*") if path.is_file() and truth(path.name) == "sky"]:
+        file.unlink()
+    done = CliRunner().invoke(application, [*args, "--cache", str(photos / "cache"), "--method", "whitened-mean"])
+    assert "1 class without an image: sky" in done.output
 
 
 def test_the_command_with_names_alone(photos, clip):

@@ -20,23 +20,25 @@ if TYPE_CHECKING:
 
 __all__ = ["print_files", "print_notes", "print_summary"]
 
-NAMED = 10  # files of a list on the screen
+NAMED = 10  # files or classes of a list on the screen
 
 
 def print_summary(labelling: Labelling, outputs: OutputOptions, took: float) -> None:
     """On the screen, unless the table is there already: then beside it. ``took`` is in seconds."""
-    from unem.inference import INDEPENDENT
+    from unem.inference import INDEPENDENT, readable
 
     screen = err if outputs.output == "-" else out
     below = outputs.doubtful_below
     screen.print(_class_table(labelling, below))
     if labelling.answer.none_of_these is not None:
         say(f"{labelling.none_name}: {labelling.counts()[labelling.none_name]} of {len(labelling)}", screen)
-    empty = sum(not count for name, count in labelling.counts().items() if name in labelling.class_names)
-    without = f"; {empty} {'class' if empty == 1 else 'classes'} without an image" if empty else ""
-    answer = labelling.answer
+    counts, answer = labelling.counts(), labelling.answer
+    empty = [readable(name) for name in labelling.class_names if not counts.get(name)]
     doubtful = f"{labelling.doubtful(below)} doubtful (below {100 * below:g} %)"
-    say(f"{counted(len(labelling), 'image')}, {doubtful}{without}, in {took:.1f} s", screen)
+    say(f"{counted(len(labelling), 'image')}, {doubtful}, in {took:.1f} s", screen)
+    if empty:
+        more = f" and {len(empty) - NAMED} more" if len(empty) > NAMED else ""
+        say(f"{counted(len(empty), 'class', 'classes')} without an image: {', '.join(empty[:NAMED])}{more}", screen)
     changed = int((answer.labels != answer.independent).sum())
     how = f"nearest mean ({INDEPENDENT})" if labelling.support is not None else "nearest text"
     say(f"{answer.method}: {answer.reason}", screen)
