@@ -282,6 +282,21 @@ def test_two_visitors_at_once_and_a_phone(browser, server):
         assert two.evaluate("document.documentElement.scrollWidth") <= 390
 
 
+def test_files_that_come_while_the_other_side_is_looked_at_wait(browser, server):
+    with opened(browser, server[0]) as page:
+        answers = ["Work is under way; wait until it is done, or cancel it."] * 2
+        page.route(
+            "**/files/query",
+            lambda route: route.fulfill(status=409, json={"error": answers.pop()}) if answers else route.continue_(),
+        )
+        send(page, "support", "s.zip", app_data.shapes())
+        send(page, "query", "q.zip", app_data.shapes(QUERY, seed=4, folders=False))
+        says(page, "#query .sent", "15 images")
+        says(page, "#support .sent", "6 images of 3 classes")
+        assert answers == []
+        playwright.expect(page.locator("#query .refused")).to_be_hidden()
+
+
 def test_layers_of_a_method_that_has_them(browser, server):
     with opened(browser, server[0]) as page:
         page.get_by_role("button", name="handwritten digits").click()

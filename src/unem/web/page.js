@@ -9,6 +9,7 @@ const endings = document.body.dataset.endings.split(" ");
 const STAGES = { unpack: "Unpacking", decode: "Opening images", model: "Loading the model", features: "Looking at the images", labels: "Labelling" };
 const BUSY = ["waiting", "running"];
 const AT_ONCE = 2;
+const TRIES = 5;
 const sending = { support: false, query: false };
 const others = { support: [], query: [] }; // files of chosen folders that are not sent, since they are no images
 let state = null, known = -1, posting = 0, job = null;
@@ -134,7 +135,7 @@ const showSide = (name) => {
   box.querySelector("[data-clear]").hidden = !side.images && !side.left_out_count && !side.waiting && !others[name].length;
 };
 
-const send = (side, { file, path }, told) => new Promise((done) => {
+const attempt = (side, { file, path }, told) => new Promise((done) => {
   const request = new XMLHttpRequest();
   request.open("POST", `/files/${side}`);
   request.setRequestHeader("X-Unem-Form", form);
@@ -142,12 +143,27 @@ const send = (side, { file, path }, told) => new Promise((done) => {
   request.setRequestHeader("Content-Type", "application/octet-stream");
   request.upload.onprogress = (event) => told(event.loaded);
   request.onload = () => {
-    if (request.status === 200) return done("");
-    try { done(JSON.parse(request.responseText).error); } catch { done(`${path}: the server refused it.`); }
+    let problem = "";
+    if (request.status !== 200) try { problem = JSON.parse(request.responseText).error; } catch { problem = `${path}: the server refused it.`; }
+    done({ problem, busy: request.status === 409 });
   };
-  request.onerror = () => done(`${path}: the connection broke off.`);
+  request.onerror = () => done({ problem: `${path}: the connection broke off.`, busy: false });
   request.send(file);
 });
+
+const idle = async () => {
+  do await new Promise((done) => setTimeout(done, 200));
+  while (BUSY.includes((await (await fetch("/state")).json()).job?.status));
+};
+
+// Files of one side that come while those of the other are looked at wait for that to end.
+const send = async (side, one, told) => {
+  for (let tries = 1; ; tries += 1) {
+    const { problem, busy } = await attempt(side, one, told);
+    if (!busy || tries === TRIES) return problem;
+    await idle().catch(() => {});
+  }
+};
 
 const take = async (side, found) => {
   if (!found.length || sending[side]) return;
