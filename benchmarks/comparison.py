@@ -101,10 +101,12 @@ FEWER_AT = {
     ("alpha-am", "tiny-20"): (60, 4),
     ("self-training", "tiny-20"): (100, 8),
     # on a CPU, seconds to half a minute a task
-    ("alpha-am", "flowers102-4"): (60, 4),
-    ("alpha-am", "caltech-4"): (60, 4),
+    ("self-training", "flowers102-4"): (200, 8),
+    ("self-training", "caltech-4"): (200, 8),
+    ("tim-gd", "flowers102-4"): (100, 4),
     ("alpha-am", "pets-4"): (100, 4),
-    ("tim-gd", "flowers102-4"): (300, 8),
+    ("alpha-am", "caltech-4"): (40, 2),
+    ("alpha-am", "flowers102-4"): (20, 2),
 }
 LEFT_OUT = {"coop": "needs a text encoder", "zero-shot-unem-joint": "is unem-joint for tasks without support"}
 

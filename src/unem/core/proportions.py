@@ -36,6 +36,7 @@ def collapsed(
     concentrations: Float[Tensor, "*task concentration 1 #class"],
     there: Float[Tensor, "*task query 1"] | None = None,
     rounds: int = ROUNDS,
+    start: Float[Tensor, "*task concentration query class"] | None = None,
 ) -> Float[Tensor, "*task concentration query class"]:
     """Assignments for every concentration, after some rounds.
 
@@ -43,10 +44,13 @@ def collapsed(
         log_likelihood: ℓ.
         concentrations: a₀.
         there: 0 for rows that are no query.
+        rounds: how many.
+        start: assignments to begin with; those of each query by itself unless given.
     """
     likelihood = log_likelihood.unsqueeze(-3)
     there = None if there is None else there.unsqueeze(-3)
-    r = _only(likelihood.softmax(-1), there).expand(*likelihood.shape[:-3], len(concentrations), *likelihood.shape[-2:])
+    kinds = *likelihood.shape[:-3], len(concentrations), *likelihood.shape[-2:]
+    r = _only(likelihood.softmax(-1), there).expand(kinds) if start is None else start
     for _ in range(rounds):
         r = _only((likelihood + log_others(r, concentrations)).softmax(-1), there)
     return r

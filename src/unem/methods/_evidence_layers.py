@@ -19,6 +19,8 @@ from unem.methods._evidence_gate import GateInputs, belief_weights, entropies
 from unem.methods._evidence_numbers import EvidenceNumbers
 from unem.methods._likelihood import Likelihood
 
+FLAT_ROUNDS = 3  # of the assignments that the layers begin with
+
 __all__ = ["Beliefs", "Earlier", "Queries", "averaged", "run_beliefs", "weigh_beliefs"]
 
 
@@ -103,14 +105,17 @@ def run_beliefs(numbers: EvidenceNumbers, likelihood: Likelihood, queries: Queri
     single = _with(likelihood.of_support(queries.cross, numbers), queries.side)
     first = collapsed(single, a0, queries.there)
     before = evidence_bound(single.unsqueeze(1), first, a0)
-    r = _replaced(first, balanced(single, numbers.even_variance, queries.there))
+    flat = single / likelihood.tempered(numbers.temperature[0], single.ndim)
+    r = collapsed(flat, a0, queries.there, FLAT_ROUNDS, first)
+    r = _replaced(r, balanced(single, numbers.even_variance, queries.there))
     pulling, moved, layers = r, single.unsqueeze(1), len(numbers.moved)
     for layer in range(layers):
         pulling = numbers.query_weight[layer] * r
         moved = _with(_moved(numbers, likelihood, queries, pulling), queries.side)
         moved = likelihood.partly(moved, single, numbers.moved[layer], numbers)
         prior = numbers.class_balance.view(-1, 1, 1) * log_others(r, a0)
-        r = _there(((moved + prior) / numbers.temperature[layer]).softmax(-1), there)
+        tempered = moved / likelihood.tempered(numbers.temperature[layer], moved.ndim)
+        r = _there((tempered + prior).softmax(-1), there)
         if layer < layers - 1:
             r = _replaced(r, _there(moved[:, -1].softmax(-1), queries.there))
     answers = _replaced(r, balanced(moved[:, -1], numbers.even_variance, queries.there))

@@ -18,6 +18,7 @@ from unem.core.proportions import CONCENTRATIONS, balance_offsets
 from unem.core.task import Task
 from unem.core.whitening import Whitened
 from unem.methods._evidence_layers import Queries, averaged, weigh_beliefs
+from unem.methods._evidence_linear import fit_linear, with_linear
 from unem.methods._evidence_numbers import EvidenceNumbers
 from unem.methods._likelihood import Likelihood, cosines
 
@@ -48,6 +49,7 @@ class Settled:
         sums, squares, sizes, pulled_squares: of support and sampled queries, by concentration and class.
         counts: of all queries, by concentration and class.
         offsets: of the belief that all classes are alike.
+        linear, intercept, linear_share: of the linear classifier.
     """
 
     numbers: EvidenceNumbers
@@ -59,11 +61,18 @@ class Settled:
     pulled_squares: Float[Tensor, "task concentration 1 class"]
     counts: Float[Tensor, "task concentration 1 class"]
     offsets: Float[Tensor, "task 1 class"]
+    linear: Whitened
+    intercept: Float[Tensor, "task 1 class"]
+    linear_share: Float[Tensor, " task"]
 
     def answer(self, rows: Whitened, side: Tensor | None) -> Float[Tensor, "task query class"]:
         """Probabilities of some queries."""
         independent, assigned = self.assign(rows, side)
-        return self.likelihood.doubted(averaged(self.weights, independent, assigned), independent, self.numbers)
+        logits = self.likelihood.whitening.products(rows, self.linear) + self.intercept
+        logits = logits if side is None else logits + side
+        joint = averaged(self.weights, independent, assigned)
+        joint = with_linear(self.weights, assigned, logits, self.linear_share, joint)
+        return self.likelihood.doubted(joint, independent, self.numbers)
 
     def assign(self, rows: Whitened, side: Tensor | None) -> tuple[Tensor, Tensor]:
         """The independent logits, and what each concentration says; ``[task, concentration, query, class]``."""
@@ -80,7 +89,7 @@ class Settled:
         r = torch.zeros_like(moved)
         for _ in range(2):  # the second time without the query itself
             others = ((self.counts - r).clamp_min(0) + prior).log()
-            r = ((moved + balance * others) / numbers.temperature[-1]).softmax(-1)
+            r = (moved / likelihood.tempered(numbers.temperature[-1], moved.ndim) + balance * others).softmax(-1)
         even = (moved[:, -1] - self.offsets).softmax(-1)
         return independent, torch.cat([r[:, :-1], even.unsqueeze(1)], 1)
 
@@ -113,6 +122,7 @@ def settle_on(
     support = Whitened(of_support, None if along is None else along.repeat(1, kinds, 1))
     sums = support + seen.sums(pulling)
     sizes = likelihood.counts.view(tasks, 1, 1, classes) + beliefs.pulling.sum(2, keepdim=True)
+    linear = fit_linear(likelihood, sample, beliefs)
     return Settled(
         numbers,
         likelihood,
@@ -123,6 +133,9 @@ def settle_on(
         beliefs.pulling.square().sum(2, keepdim=True),
         beliefs.assignments.sum(2, keepdim=True) * (queries / some.shape[1]),
         balance_offsets(beliefs.moved[:, -1], numbers.even_variance),
+        linear.weights(likelihood, seen),
+        linear.intercept,
+        linear.share(numbers, likelihood),
     )
 
 

@@ -35,11 +35,13 @@ class EvidenceNumbers(NamedTuple):
         query_weight: of a query in the means, beside a labelled sample, for each layer.
         moved: weight of the likelihood with moved means, for each layer.
         moved_unknown: times so much where nothing could be held out.
-        temperature: T of each layer.
+        temperature: T of the likelihood in each layer, the first also before it; 1 where nothing could be held out.
         class_balance: β of each concentration: how much ``ln(counts of the others + a₀)`` counts.
         sharpness: ``ln τ = sharpness · (1, ln Q/75, ln R/4)``, τ multiplying the evidence.
         belief, belief_per_query: what speaks for each belief beforehand, in nats, and for each query and unit of R.
         gate_in, gate_bias, gate_out: of a layer of tanh units that looks at what came of all beliefs.
+        linear: of what beliefs in few classes say, the linear classifier has ``linear m/(linear m + S)``, with m sure
+            queries and S labelled samples.
         doubt: share of the independent answer: ``sigmoid(doubt · (1, ln R/4))``.
     """
 
@@ -58,6 +60,7 @@ class EvidenceNumbers(NamedTuple):
     gate_in: Float[Tensor, "input unit"]
     gate_bias: Float[Tensor, " unit"]
     gate_out: Float[Tensor, "unit belief"]
+    linear: Float[Tensor, ""]
     doubt: Float[Tensor, " 2"]
 
     def to(self, like: Tensor) -> EvidenceNumbers:
@@ -94,6 +97,7 @@ CHOSEN = numbers_from(
         "gate_in": ((0.0,) * GATE_UNITS,) * GATE_INPUTS,
         "gate_bias": (0.0,) * GATE_UNITS,
         "gate_out": ((0.0,) * BELIEFS,) * GATE_UNITS,
+        "linear": 0.0,
         "doubt": (-2.1972, 0.0),
     }
 )

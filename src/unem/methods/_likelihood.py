@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 
 from unem.core.left_out import LeftOut, leave_each_out
 from unem.core.task import Task
-from unem.core.whitening import Whitened, Whitening, fit_whitening
+from unem.core.whitening import Whitened, Whitening, class_means, fit_whitening
 from unem.methods._common import one_hot
 from unem.methods._evidence_numbers import EvidenceNumbers
 
@@ -44,6 +44,7 @@ class Likelihood:
         spread: ρ.
         apart: Δ².
         text_weight: γ.
+        text_means: γ times the mean cosine of each class's samples with each text.
         calibrated: whether samples could be held out.
     """
 
@@ -55,6 +56,7 @@ class Likelihood:
     spread: Float[Tensor, " task"]
     apart: Float[Tensor, " task"]
     text_weight: Float[Tensor, " task"] | None
+    text_means: Float[Tensor, "task class class"] | None
     calibrated: Bool[Tensor, " task"]
 
     @property
@@ -96,6 +98,10 @@ class Likelihood:
         """Some of the likelihood by moved means, the rest by those of the support; less where not calibrated."""
         share = share * torch.where(self.calibrated, 1.0, numbers.moved_unknown).view(-1, 1, 1, 1)
         return share * moved + (1 - share) * independent.unsqueeze(1)
+
+    def tempered(self, temperature: Tensor, ndim: int) -> Tensor:
+        """T of each task, for values of so many dimensions; 1 where nothing could be held out."""
+        return torch.where(self.calibrated, temperature, 1.0).view(-1, *(1,) * (ndim - 1))
 
     def with_more(self, sums: Whitened, counts: Float[Tensor, "task class"]) -> Likelihood:
         """With more samples in the class means."""
@@ -165,18 +171,19 @@ def fit_likelihood(task: Task, text: Tensor | None = None) -> Likelihood:
     member = one_hot(task)
     whitening, sums, residuals = fit_whitening(task.support, member)
     counts = residuals.counts
-    calibrated = counts.amax(1) >= FEWEST
+    calibrated, similarity = counts.amax(1) >= FEWEST, cosines(task.support, text)
     scale, spread, apart = (task.query.new_full((len(task),), v) for v in (UNKNOWN_SCALE, 1.0, 2 / UNKNOWN_OVERLAP))
     weight = None if text is None else task.query.new_full((len(task),), UNKNOWN_TEXT)
     if task.even_shots >= FEWEST if task.even_shots is not None else bool(calibrated.any()):  # a program cannot look
         held = _Calibration(leave_each_out(residuals, task.support, member))
-        found = held.calibrate(counts, cosines(task.support, text))
+        found = held.calibrate(counts, similarity)
         scale, spread, apart = (
             torch.where(calibrated, new, old) for new, old in zip(found[:3], (scale, spread, apart), strict=True)
         )
         weight = None if weight is None or found[3] is None else torch.where(calibrated, found[3], weight)
     squares = whitening.squares(sums)
-    return Likelihood(whitening, sums, squares, counts, scale, spread, apart, weight, calibrated)
+    means = None if similarity is None or weight is None else class_means(weight.view(-1, 1, 1) * similarity, member)
+    return Likelihood(whitening, sums, squares, counts, scale, spread, apart, weight, means, calibrated)
 
 
 def _overlap(spread: Tensor, apart: Tensor) -> Tensor:

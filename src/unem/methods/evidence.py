@@ -17,6 +17,7 @@ from unem.errors import InputError
 from unem.methods._common import Settings
 from unem.methods._evidence_gate import GateInputs, belief_weights
 from unem.methods._evidence_layers import Beliefs, Earlier, Queries, run_beliefs, weigh_beliefs
+from unem.methods._evidence_linear import fit_linear, with_linear
 from unem.methods._evidence_many import MOST_TOGETHER, queries_of, seen_parts, settle, settle_on
 from unem.methods._evidence_numbers import CHOSEN, EvidenceNumbers, learned_numbers, numbers_from
 from unem.methods._evidence_shards import SettledEvidence
@@ -70,6 +71,7 @@ class _OnWhitened(Settings):
         numbers = samples * (12 * samples + 4 * task.num_features) + len(SCALES) * samples * task.num_classes
         together = min(task.num_queries, MOST_TOGETHER)
         numbers += together * (2 * task.num_features + 12 * len(CONCENTRATIONS) * task.num_classes + 2 * together)
+        numbers += 4 * (task.num_classes + together) ** 2
         numbers += task.num_queries * task.num_classes
         with torch.no_grad():
             return predicted(task, in_parts(task, numbers, self._probabilities))
@@ -131,7 +133,8 @@ class Evidence(_OnWhitened):
     the others under a symmetric Dirichlet(a₀) prior on the proportions. Beliefs from "one or two classes" to "all
     classes alike" each move the class means towards the queries, layer by layer, a mean being believed as much as there
     are samples behind it. They are averaged by their evidence, so that with all classes present the answer stays close
-    to the independent one.
+    to the independent one. Where beliefs in few classes count, logistic regression on class means and on the queries
+    that they are sure of answers with them.
 
     Where there are more than some thousand queries, that many of them move the means, and all are counted and judged.
 
@@ -155,7 +158,7 @@ class Evidence(_OnWhitened):
         likelihood = fit_likelihood(task, text)
         if task.num_queries <= MOST_TOGETHER:
             _, queries = queries_of(likelihood, task.query, text)
-            return _answer(numbers, likelihood, weigh_beliefs(numbers, likelihood, queries))
+            return _answer(numbers, likelihood, queries, weigh_beliefs(numbers, likelihood, queries))
         settled = settle(numbers, likelihood, task, text)
         parts = [settled.answer(rows, side) for rows, side in seen_parts(likelihood, task, text)]
         return torch.cat(parts, 1)
@@ -171,7 +174,7 @@ class Evidence(_OnWhitened):
             if before is not None:
                 queries = replace(queries, earlier=Earlier(before.counts, before.evidence))
             beliefs = weigh_beliefs(numbers, likelihood, queries)
-            u = _answer(numbers, likelihood, beliefs)
+            u = _answer(numbers, likelihood, queries, beliefs)
             left = Memory(seen.sums(REMEMBERED * u), u.sum(1), beliefs.evidence)
         return predicted(task, u), left
 
@@ -225,6 +228,11 @@ def _by_evidence(log_likelihood: Float[Tensor, "task query class"]) -> Float[Ten
     return joint
 
 
-def _answer(numbers: EvidenceNumbers, likelihood: Likelihood, beliefs: Beliefs) -> Float[Tensor, "task query class"]:
-    """The average of the beliefs, and a little of the independent answer."""
-    return likelihood.doubted(beliefs.average(), beliefs.independent, numbers)
+def _answer(
+    numbers: EvidenceNumbers, likelihood: Likelihood, queries: Queries, beliefs: Beliefs
+) -> Float[Tensor, "task query class"]:
+    """The average of the beliefs and the linear classifier, and a little of the independent answer."""
+    linear = fit_linear(likelihood, queries, beliefs)
+    share = linear.share(numbers, likelihood)
+    joint = with_linear(beliefs.weights, beliefs.answers, linear.logits, share, beliefs.average())
+    return likelihood.doubted(joint, beliefs.independent, numbers)
