@@ -6,6 +6,8 @@ Run: python benchmarks/evidence_ablation.py FEATURES... [--draws 4] [-o FILE.jso
 * evidence: one belief about the class proportions (concentration 1) instead of an average by evidence;
 * query weight: the likelihood by moved means alone, where it is otherwise mixed with that of the support's means;
 * moved means: class means stay where the support puts them;
+* flat start: the likelihood is as sharp in the first layers as in the last;
+* linear classifier: beliefs in few classes answer by themselves;
 * gate: beliefs are weighed by their evidence and what was learned of each beforehand.
 
 The numbers are those that come with the library, with all else as it is: nothing is learned again.
@@ -29,6 +31,7 @@ from unem.core.whitening import fit_whitening
 from unem.methods import _likelihood, evidence  # noqa: PLC2701
 
 SHOTS = [3, 5]
+INGREDIENTS = "whitening", "evidence", "query weight", "moved means", "flat start", "linear classifier", "gate"
 NEARLY = 1 - 1e-6  # of the covariance is the identity
 
 
@@ -37,6 +40,10 @@ def changed(numbers: evidence.EvidenceNumbers, name: str) -> evidence.EvidenceNu
     no_gate = {"gate_out": torch.zeros_like(numbers.gate_out)}
     if name == "gate":
         return numbers._replace(**no_gate)
+    if name == "flat start":
+        return numbers._replace(temperature=torch.ones_like(numbers.temperature))
+    if name == "linear classifier":
+        return numbers._replace(linear=torch.zeros_like(numbers.linear))
     if name == "evidence":
         one = torch.full_like(numbers.belief, -1e4)
         one[CONCENTRATIONS.index(1.0)] = 0.0
@@ -55,7 +62,7 @@ def measured(drawn: list[Draw]) -> Iterator[dict[str, object]]:
     """A row for each ingredient; the first is each query by itself."""
     shipped, single = evidence.learned_numbers(), np.array([accuracy(draw, INDEPENDENT) for draw in drawn])
     yield row("all", drawn, single, single)
-    for name in ("nothing", "whitening", "evidence", "query weight", "moved means", "gate"):
+    for name in ("nothing", *INGREDIENTS):
         flat = partial(fit_whitening, channel_shrink=1.0, shrink=NEARLY)
         _likelihood.fit_whitening = flat if name == "whitening" else fit_whitening
         numbers = changed(shipped, name)

@@ -28,9 +28,6 @@ EXPECTED = {
     "check_methods_subset_invariance": "rows are classified jointly: one row is another question than many",
     "check_classifiers_classes": "it has a class called -1, which marks rows without a label here as in LabelSpreading",
 }
-BALANCED = {
-    "check_classifiers_train": "a balanced label need not be the most probable class, as with scikit-learn's thresholds"
-}
 
 
 @parametrize_with_checks(
@@ -39,9 +36,11 @@ BALANCED = {
         unem.TransductiveClassifier(decision="balanced"),
         unem.TransductiveClassifier("unem-gaussian"),
     ],
-    expected_failed_checks=lambda of: EXPECTED | (BALANCED if of.decision == "balanced" else {}),
+    expected_failed_checks=lambda _: EXPECTED,
 )
 def test_what_scikit_learn_demands(estimator, check):
+    if estimator.decision == "balanced" and check.func.__name__ == "check_classifiers_train":
+        pytest.skip("a balanced label need not be the most probable class; whether it is here, depends on the data")
     check(estimator)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from torch import nn
@@ -29,7 +31,7 @@ def test_auto_says_what_it_took_and_how_many_held_out_labels_are_found_again():
     )
     assert f"and {found.independently} independently" in str(answer.reason)
     assert "%" not in str(answer.reason).split("; of ")[1]  # of so few samples counts are said
-    assert "; the images look like few of the classes (95 %);" in str(answer.reason)
+    assert re.search(r"; the images look like few of the classes \(9\d %\);", str(answer.reason))
 
 
 def test_what_would_take_long_or_was_given_is_not_held_out():
@@ -53,7 +55,7 @@ def test_names_alone_are_compared_with_the_nearest_text():
     answer = label_features(None, None, query, list("abc"), text=text)
     assert (answer.method, answer.held_out) == ("zero-shot-evidence", None)
     assert torch.equal(answer.independent, (query @ text.mT).argmax(1))
-    assert str(answer.reason) == "the evidence of the task itself says how many of the 3 classes are present"
+    assert str(answer.reason) == "the evidence of the task itself says which mix of the 3 classes is present"
 
 
 @pytest.mark.parametrize("method", ["zero-shot-evidence", "zero-shot-unem-joint"])

@@ -38,7 +38,7 @@ def test_every_code_has_a_sentence_for_any_face(code):
 def test_held_out_samples_are_counts():
     numbers = {"classes": 12, "labelled": 60, "held_out": 40, "jointly": 34, "independently": 33}
     assert sentence(Reason("evidence", numbers)) == (
-        "the evidence of the task itself says how many of the 12 classes are present, from 60 labelled images; "
+        "the evidence of the task itself says which mix of the 12 classes is present, from 60 labelled images; "
         "of 40 labelled images that were held out, 34 are found again jointly and 33 independently"
     )
 

@@ -35,7 +35,7 @@ def sentence(reason: Reason, what: str = "image") -> str:
 
     Example:
         >>> sentence(Reason("evidence", {"classes": 12}))
-        'the evidence of the task itself says how many of the 12 classes are present'
+        'the evidence of the task itself says which mix of the 12 classes is present'
     """
     n = reason.numbers
     words = CODES[reason.code]({**n, "what": f"labelled {what}", "query": what})
@@ -54,7 +54,7 @@ MIXES = {
 
 
 def _evidence(n: Mapping[str, Any]) -> str:
-    words = f"the evidence of the task itself says how many of the {_some(n['classes'], 'class')} are present"
+    words = f"the evidence of the task itself says which mix of the {_some(n['classes'], 'class')} is present"
     if "labelled" in n:
         words += f", from {_some(n['labelled'], n['what'])}"
     if "mix" in n:
