@@ -102,6 +102,7 @@ FEWER_AT = {
     ("self-training", "tiny-20"): (100, 8),
     # on a CPU, seconds to half a minute a task
     ("self-training", "flowers102-4"): (200, 8),
+    ("self-training", "pets-4"): (200, 8),
     ("self-training", "caltech-4"): (200, 8),
     ("tim-gd", "flowers102-4"): (100, 4),
     ("alpha-am", "pets-4"): (100, 4),

@@ -258,7 +258,7 @@ def test_the_automatic_method_needs_no_schedule(digits):
     fitted, later = unem.TransductiveClassifier().fit(X, few(y)), unem.TransductiveClassifier().fit(X[:40], y[:40])
     for model in (fitted, later):
         assert (model.method_.name, model.schedule_, model.n_iter_) == ("evidence", None, 1)
-        assert "how many of the 10 classes are present, from 40 labelled rows" in model.schedule_reason_
+        assert "which mix of the 10 classes is present, from 40 labelled rows" in model.schedule_reason_
     assert unem.TransductiveClassifier("evidence").fit(X, few(y)).schedule_reason_ is None
 
 

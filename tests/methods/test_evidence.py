@@ -217,3 +217,9 @@ def test_numbers_that_are_first_read_without_a_gradient_may_have_one_later():
     with torch.inference_mode():
         learned_numbers()
     assert not any(value.is_inference() for value in learned_numbers())
+
+
+@pytest.mark.parametrize("name", ["evidence-joint", "unem-joint"])
+def test_methods_for_texts_say_that_there_are_none(name):
+    with pytest.raises(unem.InputError, match=r"text: .* texts of the classes, the task has none"):
+        unem.create_method(name).predict(blobs()[0])

@@ -43,7 +43,8 @@ def print_summary(labelling: Labelling, outputs: OutputOptions, took: float) -> 
     how = f"nearest mean ({INDEPENDENT})" if labelling.support is not None else "nearest text"
     say(f"{answer.method}: {answer.reason}", screen)
     differ = "label differs" if changed == 1 else "labels differ"
-    say(f"{changed} {differ} from the {how}, which classifies each image by itself", screen)
+    if answer.method != INDEPENDENT:
+        say(f"{changed} {differ} from the {how}, which classifies each image by itself", screen)
     if outputs.output != "-":
         say(f"table: {outputs.output}", screen)
     for what, where in (("contact sheet", outputs.contact_sheet), ("copies", outputs.copy_to)):

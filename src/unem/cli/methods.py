@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from unem.cli._options import AsJson
 from unem.cli._output import emit_json, out
@@ -54,7 +54,7 @@ def _summary(info: MethodInfo) -> str:
 
 
 def _table(infos: Sequence[MethodInfo]) -> Table:
-    table = Table("method", "input", "what it is")
+    table = Table(Column("method", no_wrap=True), "input", "what it is")
     table.add_column("settings", overflow="fold")
     for info in infos:
         settings = "\n".join(f"{k}={v}" for k, v in info.options.items())

@@ -182,7 +182,11 @@ class AnswerOptions(OptionGroup):
     ] = False
     effective_classes: Annotated[
         int | None,
-        typer.Option(help="Number of classes present among the images, if you know it.", show_default=False, min=1),
+        typer.Option(
+            help="Number of classes present among the images, for methods that want it; the default finds out.",
+            show_default=False,
+            min=1,
+        ),
     ] = None
     decision: Annotated[
         str,

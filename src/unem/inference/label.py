@@ -15,6 +15,7 @@ from unem._words import counted
 from unem.core import Inputs, Task
 from unem.errors import InputError
 from unem.evaluation import Calibration
+from unem.inference.another_kind import warn_of_another_kind
 from unem.inference.auto import INDEPENDENT, Choice, choose, method_named, with_held_out
 from unem.inference.blocks import predict_in_blocks
 from unem.inference.corrections import Corrected
@@ -202,6 +203,7 @@ def _label(
         _check_calibration(choice, calibration)
         prediction = calibration.tempered(prediction)
     plain = task if inputs == "features" or not labelled else make(inputs="features")
+    notes += warn_of_another_kind(plain) if labelled else []
     novelty = None
     if none_of_these is not None:
         novelty = relative_novelty(plain, none_of_these, calibration, notes).cpu()
@@ -257,7 +259,8 @@ def _decision_notes(answer: Answer, class_names: Sequence[str]) -> list[str]:
     if names:
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
         what = "a class" if len(names) == 1 else f"{len(names)} classes"
-        hint = "" if balanced or not answer.changed else "; a balanced decision finds rare classes"
+        absent = "it may be absent" if len(names) == 1 else "they may be absent"
+        hint = "" if balanced or not answer.changed else f"; {absent}, or rare: a balanced decision finds rare classes"
         notes.append(
             f"joint classification leaves {what} empty that would get images if each were classified by itself: "
             f"{', '.join(names[:NAMED])}{more}{hint}"

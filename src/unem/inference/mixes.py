@@ -33,6 +33,8 @@ def believed_mix(task: Task, method: Method) -> tuple[Mix, float] | None:
     """
     if not isinstance(method, Evidence) or task.num_queries > method.sample_size or task.num_classes < 2:
         return None
+    if task.num_queries == 1:
+        return "alone", 1.0  # all beliefs say the same
     text = task.text if method.uses_text else None
     numbers = (learned_numbers() if method.numbers == "learned" else CHOSEN).to(task.query)
     with torch.no_grad():

@@ -65,6 +65,8 @@ def _evidence(n: Mapping[str, Any]) -> str:
             f"; of {_some(n['held_out'], n['what'])} that {'was' if n['held_out'] == 1 else 'were'} held out, "
             f"{n['jointly']} {verb} found again jointly and {n['independently']} independently"
         )
+        if n["jointly"] < n["independently"]:
+            words += f" (some are of classes that may not be among the {n['query']}s)"
     return words
 
 

@@ -18,7 +18,7 @@ from unem.methods._common import Settings
 from unem.methods._evidence_gate import GateInputs, belief_weights
 from unem.methods._evidence_layers import Beliefs, Earlier, Queries, run_beliefs, weigh_beliefs
 from unem.methods._evidence_linear import fit_linear, with_linear
-from unem.methods._evidence_many import MOST_TOGETHER, queries_of, seen_parts, settle, settle_on
+from unem.methods._evidence_many import MOST_TOGETHER, queries_of, sample_rows, seen_parts, settle, settle_on
 from unem.methods._evidence_numbers import CHOSEN, EvidenceNumbers, learned_numbers, numbers_from
 from unem.methods._evidence_shards import SettledEvidence
 from unem.methods._likelihood import FEWEST, SCALES, UNKNOWN_DOUBT, Likelihood, cosines, doubt_at, fit_likelihood
@@ -45,6 +45,7 @@ __all__ = [
     "numbers_from",
     "queries_of",
     "run_beliefs",
+    "sample_rows",
     "weigh_beliefs",
 ]
 
@@ -186,6 +187,8 @@ class Evidence(_OnWhitened):
         return SettledEvidence(settled, text)
 
     def _text(self, task: Task) -> Tensor | None:
+        if self.uses_text and task.text is None:
+            raise InputError("text: evidence-joint needs texts of the classes, the task has none")
         return task.text if self.uses_text else None
 
     def _numbers(self, task: Task) -> EvidenceNumbers:

@@ -145,7 +145,8 @@ class Directions(Law):
             norms.append(weight.view(-1, 1) * s.squared_lengths(sums).repeat_interleave(sets, 0))
         text = None
         if self.text:
-            assert task.text is not None
+            if task.text is None:
+                raise InputError("text: the law wants texts of the classes, the task has none")
             text = (task.query @ task.text.to(task.dtype).mT).reshape(shape)
         mass = shots if carried is None else shots + carried.mass
         return ViewStatistics(
