@@ -124,3 +124,23 @@ def test_without_a_share_the_answer_is_that_of_the_beliefs(monkeypatch):
     likelihood, _, _, beliefs = parts(task)
     expected = likelihood.doubted(beliefs.average(), beliefs.independent, numbers)
     torch.testing.assert_close(Evidence().predict(task).probabilities, expected)
+
+
+def test_means_of_very_many_samples_can_be_factored():
+    """As in streams, where earlier queries are remembered."""
+    g = torch.Generator().manual_seed(0)
+    centres = torch.randn(300, 64, generator=g)
+    labels = torch.arange(900) % 300
+    task = unem.Task(
+        centres[labels] + torch.randn(900, 64, generator=g), labels, centres[:5].repeat(20, 1) + torch.randn(100, 64)
+    )
+    likelihood = fit_likelihood(task)
+    many = dataclasses.replace(
+        likelihood,
+        sums=likelihood.sums.scaled(torch.full_like(likelihood.counts, 1e6)),
+        squares=1e12 * likelihood.squares,
+        counts=1e6 * likelihood.counts,
+    )
+    _, queries = queries_of(many, task.query, None)
+    beliefs = weigh_beliefs(learned_numbers().to(task.query), many, queries)
+    assert torch.isfinite(linear.fit_linear(many, queries, beliefs).logits).all()

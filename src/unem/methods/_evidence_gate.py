@@ -16,7 +16,7 @@ from torch import Tensor
 from unem.methods._evidence_numbers import EvidenceNumbers
 from unem.methods._likelihood import about
 
-__all__ = ["GateInputs", "belief_weights", "curve", "entropies"]
+__all__ = ["GateInputs", "belief_weights", "entropies"]
 
 MOST_QUERIES = 300.0  # with more, the gate treats a task as one with so many: it was taught with no more
 CURVE, CURVE_PER_QUERY = 5.0, 0.1  # nats; an evidence curve is shown as asinh(F/5)/2, and as asinh(10 F/Q)
@@ -53,13 +53,13 @@ class GateInputs(NamedTuple):
         few = self.queries.clamp_max(MOST_QUERIES) / 75
         sizes = about(few, self.classes / 15, self.overlap / 4, self.shots / 4)[1:]
         sizes = torch.cat([0.5 * sizes[:1], sizes[1:], self.calibrated[None]]).mT
-        before, after = (curve(values) for values in (self.evidence[:, :-1].detach(), self.evidence_moved))
+        before, after = (_curve(values) for values in (self.evidence[:, :-1].detach(), self.evidence_moved))
         parts = sizes, (before / CURVE).asinh() / 2, (before / (CURVE_PER_QUERY * self.queries.unsqueeze(1))).asinh()
         more = (after / CURVE).asinh() / 2, self.entropy, self.entropy_moved, self.confidence, self.agreement
         return torch.cat([*parts, *more], 1)
 
 
-def curve(evidence: Float[Tensor, "task concentration"]) -> Float[Tensor, "task other"]:
+def _curve(evidence: Float[Tensor, "task concentration"]) -> Float[Tensor, "task other"]:
     """Against that of the last concentration, "all classes alike"."""
     return evidence[:, :-1] - evidence[:, -1:]
 

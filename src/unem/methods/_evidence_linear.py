@@ -22,6 +22,7 @@ from unem.methods._likelihood import Likelihood
 __all__ = ["Linear", "fit_linear", "with_linear"]
 
 PENALTY = 30.0  # C: one over the weight of ½‖W‖², for rows of length one
+HEAVIEST = 30.0  # that a class mean becomes, whatever its samples: more could not be factored in float32
 SURE = (0.75, 0.85)  # probability from which on a query takes part, and wholly does
 STEPS = 8  # with more it comes closer to its optimum, and no closer to the truth
 
@@ -59,7 +60,7 @@ class Linear:
 def fit_linear(likelihood: Likelihood, queries: Queries, beliefs: Beliefs) -> Linear:
     r"""``min_W ½‖W‖² + C Σ_i w_i −ln softmax(W x_i + b + side_i)_{y_i}``, nearly.
 
-    Points x are the class means, as heavy as their samples, and the queries, each with the label that the beliefs in
+    Points x are the class means, as heavy as their samples (up to a limit), and the queries, each with the label that the beliefs in
     few classes give it, if they are sure of it. In shares of the points, ``W = Σ_i √w_i β_i x_i``, the curvature is at
     most ``I + ½ C √w G √w`` with G the products of the points (Böhning's bound). That is factored once; the steps,
     which are Nesterov's, are products.
@@ -134,4 +135,4 @@ def _labelled(likelihood: Likelihood, queries: Queries, beliefs: Beliefs) -> tup
     classes = said.shape[-1]
     known = torch.eye(classes, dtype=said.dtype, device=said.device).expand(len(said), -1, -1)
     labels = torch.cat([known, one_hot(best, classes).to(said)], 1)
-    return torch.cat([likelihood.counts, sure], 1), labels
+    return torch.cat([likelihood.counts.clamp_max(HEAVIEST), sure], 1), labels
