@@ -60,10 +60,10 @@ class Linear:
 def fit_linear(likelihood: Likelihood, queries: Queries, beliefs: Beliefs) -> Linear:
     r"""``min_W ½‖W‖² + C Σ_i w_i −ln softmax(W x_i + b + side_i)_{y_i}``, nearly.
 
-    Points x are the class means, as heavy as their samples (up to a limit), and the queries, each with the label that the beliefs in
-    few classes give it, if they are sure of it. In shares of the points, ``W = Σ_i √w_i β_i x_i``, the curvature is at
-    most ``I + ½ C √w G √w`` with G the products of the points (Böhning's bound). That is factored once; the steps,
-    which are Nesterov's, are products.
+    Points x are the class means, as heavy as their samples (up to a limit), and the queries, each with the label that
+    the beliefs in few classes give it, if they are sure of it. In shares of the points, ``W = Σ_i √w_i β_i x_i``, the
+    curvature is at most ``I + ½ C √w G √w`` with G the products of the points (Böhning's bound). That is factored once;
+    the steps, which are Nesterov's, are products.
     """
     points, sides = _products(likelihood, queries) + 1, _sides(likelihood, queries)
     weights, labels = _labelled(likelihood, queries, beliefs)
