@@ -58,7 +58,11 @@ def send(page, side, name, content):
 
 
 def says(page, where, words):
-    playwright.expect(page.locator(where)).to_contain_text(words)
+    try:
+        playwright.expect(page.locator(where)).to_contain_text(words)
+    except AssertionError as error:
+        error.add_note(f"refused: {page.locator('.refused').all_text_contents()}")
+        raise
 
 
 def sees(page, selector, count):
