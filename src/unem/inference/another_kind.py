@@ -38,10 +38,8 @@ def relative_distance(task: Task) -> float | None:
             return None
         some = task.query[:, sample_rows(task.query)[0]]
         products = likelihood.whitening.products(likelihood.whitening.see(some), likelihood.sums)
-        sizes = likelihood.counts.unsqueeze(1)
-        squared = 1 - 2 * products / sizes + likelihood.squares.unsqueeze(1) / sizes.square()
         expected = likelihood.spread.view(-1, 1, 1) * (1 + likelihood.variances)
-        return float((squared / expected).amin(-1).mean())
+        return float((likelihood.distances(products) / expected).amin(-1).mean())
 
 
 def warn_of_another_kind(task: Task) -> list[str]:

@@ -19,9 +19,9 @@ from unem.methods._evidence_gate import GateInputs, belief_weights, entropies
 from unem.methods._evidence_numbers import EvidenceNumbers
 from unem.methods._likelihood import Likelihood
 
-FLAT_ROUNDS = 3  # of the assignments that the layers begin with
-
 __all__ = ["Beliefs", "Earlier", "Queries", "averaged", "run_beliefs", "weigh_beliefs"]
+
+FLAT_ROUNDS = 3  # of the assignments that the layers begin with
 
 
 @dataclass(frozen=True)

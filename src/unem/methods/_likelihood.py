@@ -110,8 +110,11 @@ class Likelihood:
 
     def of_support(self, products: Float[Tensor, "task query class"], numbers: EvidenceNumbers) -> Tensor:
         """By the means of the support alone, from the products of queries with its sums."""
-        sizes = self.counts.clamp_min(1e-9).unsqueeze(1)
-        return self.at(_squared(products, self.squares.unsqueeze(1), sizes), self.variances, numbers)
+        return self.at(self.distances(products), self.variances, numbers)
+
+    def distances(self, products: Float[Tensor, "task query class"]) -> Float[Tensor, "task query class"]:
+        """Squared, to the means of the support, from the products of queries with its sums."""
+        return _squared(products, self.squares.unsqueeze(1), self.counts.clamp_min(1e-9).unsqueeze(1))
 
     def of_sums(
         self,
