@@ -8,7 +8,8 @@ Run: python benchmarks/evidence_ablation.py FEATURES... [--draws 4] [-o FILE.jso
 * moved means: class means stay where the support puts them;
 * flat start: the likelihood is as sharp in the first layers as in the last;
 * linear classifier: beliefs in few classes answer by themselves;
-* gate: beliefs are weighed by their evidence and what was learned of each beforehand.
+* alike: what a belief makes of the proportions is not held against how alike the queries are;
+* gate: beliefs are weighed by their evidence, by how alike the queries are and what was learned of each beforehand.
 
 The numbers are those that come with the library, with all else as it is: nothing is learned again.
 """
@@ -31,7 +32,7 @@ from unem.core.whitening import fit_whitening
 from unem.methods import _likelihood, evidence  # noqa: PLC2701
 
 SHOTS = [3, 5]
-INGREDIENTS = "whitening", "evidence", "query weight", "moved means", "flat start", "linear classifier", "gate"
+INGREDIENTS = "whitening", "evidence", "query weight", "moved means", "flat start", "linear classifier", "alike", "gate"
 NEARLY = 1 - 1e-6  # of the covariance is the identity
 
 
@@ -44,6 +45,9 @@ def changed(numbers: evidence.EvidenceNumbers, name: str) -> evidence.EvidenceNu
         return numbers._replace(temperature=torch.ones_like(numbers.temperature))
     if name == "linear classifier":
         return numbers._replace(linear=torch.zeros_like(numbers.linear))
+    if name == "alike":
+        no_effect = torch.zeros_like(numbers.linear_collision)
+        return numbers._replace(collision=evidence.CHOSEN.collision.to(no_effect), linear_collision=no_effect)
     if name == "evidence":
         one = torch.full_like(numbers.belief, -1e4)
         one[CONCENTRATIONS.index(1.0)] = 0.0

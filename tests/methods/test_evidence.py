@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -159,8 +160,19 @@ def test_layers_have_the_gradient_of_their_numbers():
     likelihood = fit_likelihood(task)
     _, queries = queries_of(likelihood, task.query, None)
     numbers = learned_numbers().to(task.query)
-    numbers = numbers._replace(gate_out=torch.zeros_like(numbers.gate_out))  # what the gate looks at is held still
-    free = ("scale", "trust", "query_weight", "moved", "temperature", "class_balance", "sharpness", "gate_out")
+    still = {"gate_out": torch.zeros_like(numbers.gate_out), "collision": CHOSEN.collision}
+    numbers = numbers._replace(**still)  # what the gate looks at is held still
+    free = (
+        "scale",
+        "trust",
+        "query_weight",
+        "moved",
+        "temperature",
+        "class_balance",
+        "sharpness",
+        "collision",
+        "gate_out",
+    )
 
     def answer(*values):
         changed = numbers._replace(**dict(zip(free, values, strict=True)))
@@ -172,23 +184,68 @@ def test_layers_have_the_gradient_of_their_numbers():
 def test_what_the_gate_sees():
     task, _ = blobs(tasks=3, queries=30, present=3, dtype=torch.float64)
     likelihood = fit_likelihood(task)
-    beliefs, seen = run_beliefs(learned_numbers(), likelihood, queries_of(likelihood, task.query, None)[1])
+    beliefs = run_beliefs(learned_numbers(), likelihood, queries_of(likelihood, task.query, None)[1])
+    seen = beliefs.seen
     assert seen.table().shape == (3, GATE_INPUTS)
     answers = [*beliefs.answers.unbind(1), beliefs.independent.softmax(-1)]
     for b, answer in enumerate(answers):
         mean = answer.mean(1)
         torch.testing.assert_close(seen.entropy_moved[:, b], (mean * (mean.shape[-1] * mean).log()).sum(-1).neg())
         torch.testing.assert_close(seen.confidence[:, b], answer.amax(-1).mean(-1))
+        pairs = answer @ answer.mT  # how probable it is that two queries are of one class
+        pairs.diagonal(dim1=1, dim2=2)[:] = 1
+        torch.testing.assert_close(seen.collision_moved[:, b], pairs.mean((1, 2)))
         if b < len(answers) - 1:
             same = (answer.argmax(-1) == beliefs.independent.argmax(-1)).double().mean(-1)
             torch.testing.assert_close(seen.agreement[:, b], same)
 
 
+@pytest.mark.parametrize("noise", [1.0, 4.0])
+@pytest.mark.parametrize("shots", [5, 12])
+def test_how_alike_queries_are_says_how_often_two_are_of_one_class(noise, shots):
+    """Whatever the classes, and where they overlap so much that few queries are labelled rightly."""
+    g = torch.Generator().manual_seed(0)
+    centres = torch.randn(40, 12, 60, generator=g, dtype=torch.float64)
+    proportions = torch.tensor([[1.0] + [0.0] * 11, [1 / 3] * 3 + [0.0] * 9, [0.5] + [0.5 / 11] * 11, [1 / 12] * 12])
+    counts = (120 * proportions).round().long()
+    for row, count in zip(proportions, counts, strict=True):
+        truth = torch.arange(12).repeat_interleave(count)
+        labels = torch.arange(12).repeat_interleave(shots)
+        support, query = (
+            centres[:, y] + noise * torch.randn(40, len(y), 60, generator=g, dtype=torch.float64)
+            for y in (labels, truth)
+        )
+        task = unem.Task(support, labels.expand(40, -1), query)
+        likelihood = fit_likelihood(task)
+        seen = run_beliefs(learned_numbers(), likelihood, queries_of(likelihood, task.query, None)[1]).seen
+        found = seen.collision.log().mean().exp()
+        assert 0.8 < found / row.square().sum() < 2, (row, found)
+
+
+def test_one_query_is_alike_itself_whatever_is_believed():
+    task, _ = blobs(queries=1)
+    likelihood = fit_likelihood(task)
+    seen = run_beliefs(learned_numbers().to(task.query), likelihood, queries_of(likelihood, task.query, None)[1]).seen
+    torch.testing.assert_close(seen.disagreement(), torch.zeros_like(seen.disagreement()))
+
+
+def test_the_more_a_belief_disagrees_with_how_alike_queries_are_the_less_it_counts():
+    task, _ = blobs(tasks=3, queries=75, present=3, dtype=torch.float64)
+    likelihood, numbers = fit_likelihood(task), learned_numbers()
+    seen = run_beliefs(numbers, likelihood, queries_of(likelihood, task.query, None)[1]).seen
+    numbers = numbers._replace(gate_out=torch.zeros_like(numbers.gate_out))
+    collision = torch.tensor([math.log(2.0), 0.0, 0.0, 0.0, 0.0], dtype=torch.float64)
+    mild, strict = (belief_weights(numbers._replace(collision=c), seen) for c in (CHOSEN.collision, collision))
+    expected = mild * (-2 * seen.disagreement().square()).exp()
+    torch.testing.assert_close(strict, expected / expected.sum(1, keepdim=True))
+
+
 def test_without_its_units_the_gate_is_the_evidence_of_the_supports_means():
     task, _ = blobs(tasks=3, queries=75, present=3, dtype=torch.float64)
     likelihood, numbers = fit_likelihood(task), learned_numbers()
-    numbers = numbers._replace(gate_out=torch.zeros_like(numbers.gate_out))
-    beliefs, seen = run_beliefs(numbers, likelihood, queries_of(likelihood, task.query, None)[1])
+    numbers = numbers._replace(gate_out=torch.zeros_like(numbers.gate_out), collision=CHOSEN.collision)
+    beliefs = run_beliefs(numbers, likelihood, queries_of(likelihood, task.query, None)[1])
+    seen = beliefs.seen
     level, _, by_overlap = numbers.sharpness
     sharpness = (level + by_overlap * (likelihood.overlap / 4).log()).exp().unsqueeze(1)
     offsets = numbers.belief + 75 * likelihood.overlap.unsqueeze(1) * numbers.belief_per_query

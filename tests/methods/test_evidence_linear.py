@@ -111,10 +111,20 @@ def test_the_more_sure_queries_the_more_it_counts():
     found = linear.fit_linear(likelihood, queries, beliefs)
     assert (found.sure > 1).all()
     assert (found.sure <= 30).all()
-    numbers = learned_numbers()._replace(linear=torch.tensor(2.0, dtype=torch.float64))
-    torch.testing.assert_close(found.share(numbers, likelihood), 2 * found.sure / (2 * found.sure + 20))
+    two = {"linear": torch.tensor(2.0, dtype=torch.float64), "linear_collision": torch.zeros((), dtype=torch.float64)}
+    numbers = learned_numbers()._replace(**two)
+    torch.testing.assert_close(found.share(numbers, likelihood, beliefs), 2 * found.sure / (2 * found.sure + 20))
     none = dataclasses.replace(found, sure=torch.zeros_like(found.sure))
-    assert (none.share(numbers, likelihood) == 0).all()
+    assert (none.share(numbers, likelihood, beliefs) == 0).all()
+
+
+def test_it_counts_less_where_it_disagrees_with_how_alike_queries_are():
+    likelihood, _, queries, beliefs = parts(task_of())
+    found, numbers = linear.fit_linear(likelihood, queries, beliefs), learned_numbers()
+    undecided = dataclasses.replace(found, logits=torch.zeros_like(found.logits))
+    assert (undecided.collision(beliefs) < found.collision(beliefs)).all()
+    shares = [linear.share(numbers, likelihood, beliefs) for linear in (undecided, found)]
+    assert (shares[0] < shares[1]).all()
 
 
 def test_without_a_share_the_answer_is_that_of_the_beliefs(monkeypatch):

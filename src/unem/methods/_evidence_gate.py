@@ -1,7 +1,11 @@
-"""How much each belief of ``evidence`` counts: its evidence, and a few units that look at what came of all beliefs.
+"""How much each belief of ``evidence`` counts: its evidence, whether it agrees with how alike the queries are, and a
+few units that look at what came of all beliefs.
 
 The evidence is that of the support's own means. Once queries have moved the means it is larger for whatever the queries
 were taken for, right or wrong: learned freely, its weight is zero. The units see it, among other things.
+
+How alike queries are says how often two of them are of one class, ``Σ_k π_k²``, whatever the classes: where classes
+overlap, that is known long before it is known which classes they are.
 """
 
 from __future__ import annotations
@@ -16,9 +20,9 @@ from torch import Tensor
 from unem.methods._evidence_numbers import EvidenceNumbers
 from unem.methods._likelihood import about
 
-__all__ = ["GateInputs", "belief_weights", "entropies"]
+__all__ = ["GateInputs", "belief_weights", "collisions", "entropies", "linear_share"]
 
-MOST_QUERIES = 300.0  # with more, the gate treats a task as one with so many: it was taught with no more
+MOST_QUERIES = 500.0  # with more, the gate treats a task as one with so many: it was taught with no more
 CURVE, CURVE_PER_QUERY = 5.0, 0.1  # nats; an evidence curve is shown as asinh(F/5)/2, and as asinh(10 F/Q)
 GATE_RANGE = 3.0  # nats for each unit of the gate
 
@@ -33,6 +37,8 @@ class GateInputs(NamedTuple):
         entropy_moved: the same of each belief's answer.
         confidence: mean of the largest probability of each belief's answer.
         agreement: share of the queries to which a concentration gives the label that they get by themselves.
+        collision: how often two queries are of one class, by how alike the queries are, classes unseen.
+        collision_moved: the same by each belief's answer.
         queries, classes, shots, overlap, calibrated: of the tasks.
     """
 
@@ -42,6 +48,8 @@ class GateInputs(NamedTuple):
     entropy_moved: Float[Tensor, "task belief"]
     confidence: Float[Tensor, "task belief"]
     agreement: Float[Tensor, "task concentration"]
+    collision: Float[Tensor, " task"]
+    collision_moved: Float[Tensor, "task belief"]
     queries: Float[Tensor, " task"]
     classes: Float[Tensor, " task"]
     shots: Float[Tensor, " task"]
@@ -56,7 +64,16 @@ class GateInputs(NamedTuple):
         before, after = (_curve(values) for values in (self.evidence[:, :-1].detach(), self.evidence_moved))
         parts = sizes, (before / CURVE).asinh() / 2, (before / (CURVE_PER_QUERY * self.queries.unsqueeze(1))).asinh()
         more = (after / CURVE).asinh() / 2, self.entropy, self.entropy_moved, self.confidence, self.agreement
-        return torch.cat([*parts, *more], 1)
+        alike = self.collision.log().unsqueeze(1)
+        return torch.cat([*parts, *more, alike, alike + self.classes.log().unsqueeze(1), self.disagreement()], 1)
+
+    def disagreement(self) -> Float[Tensor, "task belief"]:
+        """Of each belief's proportions with how alike the queries are, in nats."""
+        return (self.collision_moved / self.collision.unsqueeze(1)).log()
+
+    def unknown(self) -> Float[Tensor, "task 1"]:
+        """1 where nothing could be held out."""
+        return 1 - self.calibrated.unsqueeze(1)
 
 
 def _curve(evidence: Float[Tensor, "task concentration"]) -> Float[Tensor, "task other"]:
@@ -71,6 +88,13 @@ def entropies(assignments: Float[Tensor, "task belief query class"], queries: Te
     return entropy - math.log(assignments.shape[-1])
 
 
+def collisions(assignments: Float[Tensor, "task *belief query class"], queries: Float[Tensor, " task"]) -> Tensor:
+    """How often two queries are of one class, for each belief of each task; a query always is, with itself."""
+    count = queries.view(-1, *(1,) * (assignments.ndim - 3))
+    pairs: Tensor = assignments.sum(-2).square().sum(-1) - assignments.square().sum((-2, -1))
+    return pairs / count.square() + 1 / count
+
+
 def belief_weights(
     numbers: EvidenceNumbers, inputs: GateInputs, earlier: Float[Tensor, "task belief"] | None = None
 ) -> Float[Tensor, "task belief"]:
@@ -81,9 +105,35 @@ def belief_weights(
         inputs: what it knows.
         earlier: evidence of batches before this one.
     """
-    sharpness = (numbers.sharpness @ about(inputs.queries / 75, inputs.overlap / 4)).exp().unsqueeze(1)
+    sizes, unknown = about(inputs.queries / 75, inputs.overlap / 4, inputs.shots / 4), inputs.unknown()
+    sharpness = (numbers.sharpness @ sizes[:3]).exp().unsqueeze(1)
+    strictness = (numbers.collision @ torch.cat([sizes, unknown.mT])).exp().unsqueeze(1)
     total = inputs.evidence if earlier is None else inputs.evidence + earlier
     units = (inputs.table() @ numbers.gate_in + numbers.gate_bias).tanh()
-    offsets = numbers.belief + (inputs.queries * inputs.overlap).unsqueeze(1) * numbers.belief_per_query
+    per_query = numbers.belief_per_query + unknown * numbers.belief_per_query_unknown
+    offsets = numbers.belief + (inputs.queries * inputs.overlap).unsqueeze(1) * per_query
     evidence = sharpness * (total - total.amax(1, keepdim=True))
-    return (evidence + offsets + GATE_RANGE * units @ numbers.gate_out).softmax(1)
+    against = strictness * inputs.disagreement().square()
+    return (evidence - against + offsets + GATE_RANGE * units @ numbers.gate_out).softmax(1)
+
+
+def linear_share(
+    numbers: EvidenceNumbers,
+    inputs: GateInputs,
+    weights: Float[Tensor, "task belief"],
+    collision: Float[Tensor, " task"],
+    ratio: Float[Tensor, " task"],
+) -> Float[Tensor, " task"]:
+    """Share of the linear classifier in what beliefs in few classes say.
+
+    Args:
+        numbers: of the gate.
+        inputs: what it knows.
+        weights: of the beliefs.
+        collision: how often two queries are of one class by the classifier's answers.
+        ratio: sure queries beside labelled samples; the more, the more it counts.
+    """
+    few, apart = weights[:, :-2], inputs.disagreement().square()
+    theirs = (few * apart[:, :-2]).sum(1) / few.sum(1).clamp_min(1e-30)
+    own = (collision / inputs.collision).log().square()
+    return ((numbers.linear * ratio).log() - numbers.linear_collision * (own - theirs)).sigmoid()

@@ -15,13 +15,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unem.core.proportions import CONCENTRATIONS, balanced, collapsed, evidence_bound, log_others
-from unem.methods._evidence_gate import GateInputs, belief_weights, entropies
+from unem.methods._evidence_gate import GateInputs, belief_weights, collisions, entropies
 from unem.methods._evidence_numbers import EvidenceNumbers
 from unem.methods._likelihood import Likelihood
 
 __all__ = ["Beliefs", "Earlier", "Queries", "averaged", "run_beliefs", "weigh_beliefs"]
 
 FLAT_ROUNDS = 3  # of the assignments that the layers begin with
+ALIKE = 2.0  # times how alike queries are: with few shots Δ² is too large, and a class of many queries may be loose
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Beliefs:
         assignments: of each concentration, as of the last layer.
         answers: the same but for the last concentration, "all classes alike".
         evidence: of each belief, by the means of the support.
+        seen: what the gate sees of them.
     """
 
     independent: Float[Tensor, "task query class"]
@@ -73,6 +75,7 @@ class Beliefs:
     assignments: Float[Tensor, "task concentration query class"]
     answers: Float[Tensor, "task concentration query class"]
     evidence: Float[Tensor, "task belief"]
+    seen: GateInputs
 
     def average(self) -> Float[Tensor, "task query class"]:
         return averaged(self.weights, self.independent, self.answers)
@@ -91,13 +94,13 @@ def averaged(
 
 def weigh_beliefs(numbers: EvidenceNumbers, likelihood: Likelihood, queries: Queries) -> Beliefs:
     """All layers, and how much each belief then counts."""
-    beliefs, inputs = run_beliefs(numbers, likelihood, queries)
+    beliefs = run_beliefs(numbers, likelihood, queries)
     earlier = None if queries.earlier is None else queries.earlier.evidence
-    return replace(beliefs, weights=belief_weights(numbers, inputs, earlier))
+    return replace(beliefs, weights=belief_weights(numbers, beliefs.seen, earlier))
 
 
-def run_beliefs(numbers: EvidenceNumbers, likelihood: Likelihood, queries: Queries) -> tuple[Beliefs, GateInputs]:
-    """All layers, each belief by itself: not weighed yet, and what the gate wants to know."""
+def run_beliefs(numbers: EvidenceNumbers, likelihood: Likelihood, queries: Queries) -> Beliefs:
+    """All layers, each belief by itself: not weighed yet."""
     there = None if queries.there is None else queries.there.unsqueeze(1)
     a0 = queries.cross.new_tensor(CONCENTRATIONS).view(-1, 1, 1)
     if queries.earlier is not None:
@@ -122,30 +125,55 @@ def run_beliefs(numbers: EvidenceNumbers, likelihood: Likelihood, queries: Queri
     last = _there((moved[:, -1:] + log_others(r, a0)[:, -1:]).softmax(-1), there)
     after = evidence_bound(moved, torch.cat([r[:, :-1], last], 1), a0)
     evidence = torch.cat([before, before[:, -1:]], 1)  # each query by itself has that of the last concentration
-    beliefs = Beliefs(single, torch.zeros_like(evidence), pulling, moved, r, answers, evidence)
-    return beliefs, _gate_inputs(likelihood, queries, beliefs, first, after)
+    alone = _there(single.softmax(-1), queries.there).unsqueeze(1)
+    seen = _gate_inputs(likelihood, queries, evidence, after, first, torch.cat([answers, alone], 1).detach())
+    return Beliefs(single, torch.zeros_like(evidence), pulling, moved, r, answers, evidence, seen)
 
 
 def _gate_inputs(
-    likelihood: Likelihood, queries: Queries, beliefs: Beliefs, first: Tensor, after: Tensor
+    likelihood: Likelihood, queries: Queries, evidence: Tensor, after: Tensor, first: Tensor, answers: Tensor
 ) -> GateInputs:
-    count, alone = queries.numbers, _there(beliefs.independent.softmax(-1), queries.there).unsqueeze(1)
-    answers = torch.cat([beliefs.answers, alone], 1).detach()
+    """Of the answers of all beliefs, the last one that of each query by itself."""
+    count = queries.numbers
     same = (answers[:, :-1].argmax(-1) == answers[:, -1:].argmax(-1)).to(answers)
     same = same if queries.there is None else same * queries.there.squeeze(-1).unsqueeze(1)
     return GateInputs(
-        evidence=beliefs.evidence,
+        evidence=evidence,
         evidence_moved=after.detach(),
         entropy=entropies(first.detach(), count),
         entropy_moved=entropies(answers, count),
         confidence=answers.amax(-1).sum(-1) / count.unsqueeze(1),
         agreement=same.sum(-1) / count.unsqueeze(1),
+        collision=_seen_collision(likelihood, queries),
+        collision_moved=collisions(answers, count),
         queries=count,
         classes=torch.full_like(count, float(first.shape[-1])),
         shots=likelihood.shots,
         overlap=likelihood.overlap,
         calibrated=likelihood.calibrated.to(count),
     )
+
+
+def _seen_collision(likelihood: Likelihood, queries: Queries) -> Float[Tensor, " task"]:
+    r"""``Σ_k π_k²`` of the proportions of the queries, how often two of them are of one class, by how alike they are.
+
+    Seen from the mean of the class means, two queries have the product Δ²/2 on average if they are of one class, so
+    that a pair has ``½ Δ² (p − 1/K)`` if it is of one class with probability p; the error of that mean, which both
+    share, adds its variance. A query is always of one class with itself.
+    """
+    there = torch.ones_like(queries.cross[..., :1]) if queries.there is None else queries.there
+    count, classes = queries.numbers, likelihood.counts.shape[1]
+    inner = likelihood.whitening.products(likelihood.sums, likelihood.sums)
+    shares = likelihood.counts.clamp_min(1e-9).reciprocal().unsqueeze(-1) / classes
+    to_centre = (there * (queries.cross @ shares)).sum((1, 2)) / count
+    centre = (shares.mT @ inner @ shares).sum((1, 2))
+    pairs = (there.mT @ queries.gram @ there).sum((1, 2))
+    pairs = pairs - (there.squeeze(-1) * queries.gram.diagonal(dim1=1, dim2=2)).sum(1)
+    product = pairs / (count * (count - 1)).clamp_min(1) - 2 * to_centre + centre
+    error = likelihood.overlap * likelihood.variances.mean((1, 2)) / classes
+    beyond_chance = (2 * product / likelihood.apart - error).clamp_min(0)
+    alike = (1 / classes + ALIKE * beyond_chance).clamp_max(1)
+    return alike + (1 - alike) / count
 
 
 def _moved(numbers: EvidenceNumbers, likelihood: Likelihood, queries: Queries, pulling: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from unem.core.whitening import Whitened
+from unem.methods._evidence_gate import collisions, linear_share
 from unem.methods._evidence_layers import Beliefs, Queries
 from unem.methods._evidence_numbers import EvidenceNumbers
 from unem.methods._likelihood import Likelihood
@@ -36,12 +37,14 @@ class Linear:
         of_queries: shares of the queries.
         logits: of the queries, what texts say included.
         sure: how many queries took part.
+        there: 0 for rows that are no query.
     """
 
     of_means: Float[Tensor, "task class class"]
     of_queries: Float[Tensor, "task query class"]
     logits: Float[Tensor, "task query class"]
     sure: Float[Tensor, " task"]
+    there: Float[Tensor, "task query 1"] | None = None
 
     @property
     def intercept(self) -> Float[Tensor, "task 1 class"]:
@@ -51,10 +54,15 @@ class Linear:
         """W, given the queries."""
         return likelihood.sums.sums(self.of_means / _sizes(likelihood)) + seen.sums(self.of_queries)
 
-    def share(self, numbers: EvidenceNumbers, likelihood: Likelihood) -> Float[Tensor, " task"]:
+    def share(self, numbers: EvidenceNumbers, likelihood: Likelihood, beliefs: Beliefs) -> Float[Tensor, " task"]:
         """Of what beliefs in few classes say: the more, the more sure queries there are beside labelled samples."""
-        queries = numbers.linear * self.sure
-        return queries / (queries + likelihood.counts.sum(1))
+        ratio = self.sure / likelihood.counts.sum(1)
+        return linear_share(numbers, beliefs.seen, beliefs.weights, self.collision(beliefs), ratio)
+
+    def collision(self, beliefs: Beliefs) -> Float[Tensor, " task"]:
+        """How often two queries are of one class, by its answers."""
+        answers = self.logits.softmax(-1) if self.there is None else self.there * self.logits.softmax(-1)
+        return collisions(answers, beliefs.seen.queries)
 
 
 def fit_linear(likelihood: Likelihood, queries: Queries, beliefs: Beliefs) -> Linear:
@@ -81,7 +89,8 @@ def fit_linear(likelihood: Likelihood, queries: Queries, beliefs: Beliefs) -> Li
     shares = root * shares
     classes = likelihood.counts.shape[1]
     of_means, of_queries = shares[:, :classes], shares[:, classes:]
-    return Linear(of_means, of_queries, (points @ shares + sides)[:, classes:], weights[:, classes:].sum(1))
+    logits = (points @ shares + sides)[:, classes:]
+    return Linear(of_means, of_queries, logits, weights[:, classes:].sum(1), queries.there)
 
 
 def with_linear(

@@ -135,7 +135,7 @@ def settle_on(
         balance_offsets(beliefs.moved[:, -1], numbers.even_variance),
         linear.weights(likelihood, seen),
         linear.intercept,
-        linear.share(numbers, likelihood),
+        linear.share(numbers, likelihood, beliefs),
     )
 
 

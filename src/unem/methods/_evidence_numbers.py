@@ -21,7 +21,7 @@ from unem.core.proportions import CONCENTRATIONS
 __all__ = ["CHOSEN", "GATE_INPUTS", "EvidenceNumbers", "learned_numbers", "numbers_from"]
 
 BELIEFS = len(CONCENTRATIONS) + 1  # the concentrations, and each query by itself
-GATE_INPUTS, GATE_UNITS = 5 + 3 * (len(CONCENTRATIONS) - 1) + 2 * len(CONCENTRATIONS) + 2 * BELIEFS, 16
+GATE_INPUTS, GATE_UNITS = 5 + 3 * (len(CONCENTRATIONS) - 1) + 2 * len(CONCENTRATIONS) + 3 * BELIEFS + 2, 16
 
 
 class EvidenceNumbers(NamedTuple):
@@ -38,10 +38,15 @@ class EvidenceNumbers(NamedTuple):
         temperature: T of the likelihood in each layer, the first also before it; 1 where nothing could be held out.
         class_balance: β of each concentration: how much ``ln(counts of the others + a₀)`` counts.
         sharpness: ``ln τ = sharpness · (1, ln Q/75, ln R/4)``, τ multiplying the evidence.
+        collision: ``ln`` of what speaks against a belief for each squared nat by which its proportions disagree with
+            how alike the queries are: ``collision · (1, ln Q/75, ln R/4, ln n/4, 1 where nothing could be held out)``.
         belief, belief_per_query: what speaks for each belief beforehand, in nats, and for each query and unit of R.
+        belief_per_query_unknown: so much more where nothing could be held out.
         gate_in, gate_bias, gate_out: of a layer of tanh units that looks at what came of all beliefs.
         linear: of what beliefs in few classes say, the linear classifier has ``linear m/(linear m + S)``, with m sure
-            queries and S labelled samples.
+            queries and S labelled samples, where its proportions agree with how alike the queries are.
+        linear_collision: what speaks against the linear classifier, in nats, for each squared nat by which it disagrees
+            with that more than those beliefs do.
         doubt: share of the independent answer: ``sigmoid(doubt · (1, ln R/4))``.
     """
 
@@ -55,12 +60,15 @@ class EvidenceNumbers(NamedTuple):
     temperature: Float[Tensor, " layer"]
     class_balance: Float[Tensor, " concentration"]
     sharpness: Float[Tensor, " 3"]
+    collision: Float[Tensor, " 5"]
     belief: Float[Tensor, " belief"]
     belief_per_query: Float[Tensor, " belief"]
+    belief_per_query_unknown: Float[Tensor, " belief"]
     gate_in: Float[Tensor, "input unit"]
     gate_bias: Float[Tensor, " unit"]
     gate_out: Float[Tensor, "unit belief"]
     linear: Float[Tensor, ""]
+    linear_collision: Float[Tensor, ""]
     doubt: Float[Tensor, " 2"]
 
     def to(self, like: Tensor) -> EvidenceNumbers:
@@ -92,12 +100,15 @@ CHOSEN = numbers_from(
         "temperature": (1.0,),
         "class_balance": (1.0,) * len(CONCENTRATIONS),
         "sharpness": (0.0,) * 3,
+        "collision": (_NOTHING, 0.0, 0.0, 0.0, 0.0),
         "belief": (0.0,) * len(CONCENTRATIONS) + (_NOTHING,),
         "belief_per_query": (0.0,) * (len(CONCENTRATIONS) - 1) + (0.025, 0.0),
+        "belief_per_query_unknown": (0.0,) * BELIEFS,
         "gate_in": ((0.0,) * GATE_UNITS,) * GATE_INPUTS,
         "gate_bias": (0.0,) * GATE_UNITS,
         "gate_out": ((0.0,) * BELIEFS,) * GATE_UNITS,
         "linear": 0.0,
+        "linear_collision": 0.0,
         "doubt": (-2.1972, 0.0),
     }
 )

@@ -15,7 +15,7 @@ from unem.core.task import Prediction, Task, predicted
 from unem.core.whitening import Whitened
 from unem.errors import InputError
 from unem.methods._common import Settings
-from unem.methods._evidence_gate import GateInputs, belief_weights
+from unem.methods._evidence_gate import GateInputs, belief_weights, linear_share
 from unem.methods._evidence_layers import Beliefs, Earlier, Queries, run_beliefs, weigh_beliefs
 from unem.methods._evidence_linear import fit_linear, with_linear
 from unem.methods._evidence_many import MOST_TOGETHER, queries_of, sample_rows, seen_parts, settle, settle_on
@@ -41,7 +41,9 @@ __all__ = [
     "belief_weights",
     "doubt_at",
     "fit_likelihood",
+    "fit_linear",
     "learned_numbers",
+    "linear_share",
     "numbers_from",
     "queries_of",
     "run_beliefs",
@@ -236,6 +238,6 @@ def _answer(
 ) -> Float[Tensor, "task query class"]:
     """The average of the beliefs and the linear classifier, and a little of the independent answer."""
     linear = fit_linear(likelihood, queries, beliefs)
-    share = linear.share(numbers, likelihood)
+    share = linear.share(numbers, likelihood, beliefs)
     joint = with_linear(beliefs.weights, beliefs.answers, linear.logits, share, beliefs.average())
     return likelihood.doubted(joint, beliefs.independent, numbers)
