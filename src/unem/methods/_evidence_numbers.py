@@ -1,7 +1,7 @@
 """The numbers of ``evidence``: how much scales, moved means and beliefs are trusted, and the gate between beliefs.
 
 They were learned on tasks of many feature sets at once and changed copies of them (``benchmarks/evidence_numbers.py``),
-of 3 to 100 classes, 1 to 10 shots and 1 to 300 queries, with even, few, Dirichlet, one-heavy and long-tailed
+of 3 to 100 classes, 1 to 20 shots and 1 to 500 queries, with even, few, Dirichlet, one-heavy and long-tailed
 proportions. Learned without a set, they do on that set what they do when it is among them (docs/evidence.md).
 """
 
