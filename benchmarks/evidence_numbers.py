@@ -7,6 +7,9 @@ all that learning needs of a task is kept once: what the gate sees, and the prob
 truth of each query. The linear classifier is that of the library's present numbers, and answers with the share that it
 has in the library.
 
+Then four numbers more are fitted, which change no label: to what power probabilities are raised, by overlap and shots,
+so that they are as sure as they are right (``certainty``, by log-loss).
+
 With ``--leave-out SET``, or ``all`` of them in turn, numbers are also learned without that set (and its copies): what
 they are worth on it is the honest test. ``situations.py --numbers FILE`` and ``evidence_cells.py grid --numbers FILE``
 try each set with the numbers that were learned without it.
@@ -25,10 +28,11 @@ import json
 import math
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -52,7 +56,7 @@ LAYERS = 4
 START = CHOSEN._replace(
     query_weight=torch.ones(LAYERS),
     moved=torch.full((LAYERS,), 0.5),
-    moved_unknown=torch.tensor(0.15),
+    moved_unknown=torch.tensor(0.3),
     temperature=torch.tensor([2.0, 1.43, 1.18, 1.0]),
     linear=torch.tensor(8.0),
     linear_collision=torch.tensor(4.0),
@@ -70,6 +74,7 @@ STEPS, BATCH, STEP, PULL, AVERAGED = 800, 512, 0.02, 1e-3, 0.3  # numbers are av
 WORSE = 4.0  # how much it hurts, beside all else, to be worse than each query by itself
 TOLERANCE = 1e-3  # outcomes are kept in half precision
 KEPT = 300  # queries of a task, at most
+ANSWERED, ASKED, WIDEST = 100, 20, 24  # tasks of a set that certainty is fitted to; queries and classes of them
 COPIES = (0,) * 9 + (1, 2, 3)  # how often a file's features are used as they are, and each changed copy
 MIXED = ("even", "pooled", "few", "dirichlet", "heavy", "long tail", "long tail")
 SITUATIONS = ("all alike", "three classes", "mostly one")  # as in situations.py
@@ -91,9 +96,10 @@ def numbers_at(parameters: Parameters) -> EvidenceNumbers:
     return START.to(parameters["doubt"])._replace(**(parameters | {n: parameters[n] / 100 for n in PER_HUNDRED}))
 
 
-def numbers_of(parameters: Parameters, row: int) -> dict[str, object]:
+def numbers_of(parameters: Parameters, certainty: Tensor, row: int) -> dict[str, object]:
     """One row, as it is stored."""
     numbers = numbers_at({name: value[row].double() for name, value in parameters.items()})
+    numbers = numbers._replace(certainty=certainty[row].double())
     return {name: _rounded(value.tolist()) for name, value in numbers._asdict().items()}
 
 
@@ -198,13 +204,14 @@ def situation_counts(kind: str, available: Tensor) -> Tensor:
 def shapes() -> list[Shape]:
     """The situations that users have, often; and many others."""
     sizes = ((1, 20), (1, 150), (2, 150), (3, 20), (3, 150), (5, 20), (5, 150), (5, 300), (10, 150))
-    often = (0.5, 1.0, 0.6, 0.5, 1.0, 0.5, 1.0, 0.5, 0.8)
-    out = [Shape(k, *size, MIXED, w) for k in (3, 5, 8, 12, 15, 20, 24) for size, w in zip(sizes, often, strict=True)]
+    weights = (0.5, 1.0, 0.6, 0.5, 1.0, 0.5, 1.0, 0.5, 0.8)
+    out = [Shape(k, *size, MIXED, w) for k in (3, 5, 8, 12, 15, 20, 24) for size, w in zip(sizes, weights, strict=True)]
     out += [Shape(47, *size, MIXED, 0.9) for size in ((1, 150), (3, 150), (5, 20), (5, 150), (5, 300), (10, 75))]
     out += [Shape(60, 5, 75, MIXED, 1.5), Shape(60, 20, 75, MIXED, 0.3)]
     out += [Shape(47, 5, 500, MIXED, 0.4), Shape(60, 5, 500, MIXED, 0.5)]
     out += [Shape(100, 1, 150, MIXED, 0.3), Shape(100, 5, 150, MIXED, 0.5)]
-    return out + [Shape(k, n, 300, SITUATIONS, 6.0) for k in (10, 15) for n in (3, 5)]
+    often = ((1, 2.0), (2, 2.0), (3, 6.0), (5, 6.0), (10, 2.0))
+    return out + [Shape(k, n, 300, SITUATIONS, w) for k in (10, 15) for n, w in often]
 
 
 # -- what is kept of a task --------------------------------------------------------------------------------------------
@@ -237,26 +244,48 @@ class Outcomes(NamedTuple):
         return Outcomes(GateInputs(*(value[rows] for value in self.inputs)), *(value[rows] for value in self[1:]))
 
 
-@torch.no_grad()
-def outcomes(drawn: Sequence[Tensor], classes: int, origin: int, changed: bool) -> Outcomes:
-    """Of drawn tasks, with ``KEPT`` queries."""
-    support, labels, query, truth, mask = drawn
+class Answers(NamedTuple):
+    """Of tasks, by every belief, each query by itself and the linear classifier.
+
+    Attributes:
+        inputs: what the gate sees.
+        each: probabilities, ``[task, belief, query, class]``.
+        cautious: of the answer that doubt mixes in.
+        collision, ratio: what the share of the linear classifier depends on.
+    """
+
+    inputs: GateInputs
+    each: Tensor
+    cautious: Tensor
+    collision: Tensor
+    ratio: Tensor
+
+
+def answers_of(drawn: Sequence[Tensor], classes: int) -> Answers:
+    support, labels, query, _, mask = drawn
     found = fit_likelihood(unem.Task(support, labels, query, num_classes=classes, validate=False))
     seen = replace(queries_of(found, query, None)[1], there=mask.to(query).unsqueeze(-1))
     beliefs = run_beliefs(START.to(query), found, seen)
     beliefs = replace(beliefs, weights=belief_weights(learned_numbers().to(query), beliefs.seen))
     linear = fit_linear(found, seen, beliefs)
-    answers = torch.cat([beliefs.answers, beliefs.independent.softmax(-1).unsqueeze(1)], 1)
-    answers = torch.cat([answers, linear.logits.softmax(-1).unsqueeze(1)], 1)
-    right = answers.gather(3, truth.view(len(truth), 1, -1, 1).expand(-1, answers.shape[1], -1, 1)).squeeze(-1)
-    cautious = found.cautious(beliefs.independent).gather(2, truth.unsqueeze(-1)).squeeze(-1)
+    others = torch.stack([beliefs.independent.softmax(-1), linear.logits.softmax(-1)], 1)
+    shares = linear.collision(beliefs), linear.sure / found.counts.sum(1)
+    return Answers(beliefs.seen, torch.cat([beliefs.answers, others], 1), found.cautious(beliefs.independent), *shares)
+
+
+@torch.no_grad()
+def outcomes(drawn: Sequence[Tensor], classes: int, origin: int, changed: bool) -> Outcomes:
+    """Of drawn tasks, with ``KEPT`` queries."""
+    truth, mask = drawn[3:]
+    found = answers_of(drawn, classes)
+    right = found.each.gather(3, truth.view(len(truth), 1, -1, 1).expand(-1, found.each.shape[1], -1, 1)).squeeze(-1)
+    cautious = found.cautious.gather(2, truth.unsqueeze(-1)).squeeze(-1)
     share = mask / mask.sum(1, keepdim=True)
-    hits = ((answers.argmax(-1) == truth.unsqueeze(1)) * share.unsqueeze(1)).sum(-1)
+    hits = ((found.each.argmax(-1) == truth.unsqueeze(1)) * share.unsqueeze(1)).sum(-1)
     kept_share = mask[:, :KEPT] / mask[:, :KEPT].sum(1, keepdim=True)  # queries that are there come first
     kept = (torch.nn.functional.pad(x, (0, KEPT - x.shape[-1])).half() for x in (right, cautious, kept_share))
-    shares = linear.collision(beliefs), linear.sure / found.counts.sum(1)
     marks = (torch.full_like(truth[:, 0], int(value)) for value in (origin, changed))
-    return Outcomes(beliefs.seen, *kept, *shares, hits, *marks)
+    return Outcomes(found.inputs, *kept, found.collision, found.ratio, hits, *marks)
 
 
 def prepare(sets: Sequence[Sequence[Images]], end: float) -> Outcomes:
@@ -277,9 +306,8 @@ def prepare(sets: Sequence[Sequence[Images]], end: float) -> Outcomes:
 # -- learning ----------------------------------------------------------------------------------------------------------
 
 
-def mixed(parameters: Parameters, tasks: Outcomes) -> tuple[Tensor, Tensor]:
-    """For each row of parameters: weights of beliefs and linear classifier, ``[row, task, belief]``; probability of the
-    truth."""
+def weigh(parameters: Parameters, tasks: Outcomes | Answers) -> tuple[Tensor, Tensor]:
+    """For each row of parameters: weights of beliefs and linear classifier, ``[row, task, belief]``; doubt."""
 
     def of_row(parameters: Parameters) -> tuple[Tensor, Tensor]:
         numbers = numbers_at(parameters)
@@ -290,13 +318,22 @@ def mixed(parameters: Parameters, tasks: Outcomes) -> tuple[Tensor, Tensor]:
         return weights, doubt_at(numbers, tasks.inputs.overlap, tasks.inputs.calibrated)
 
     weights, doubt = torch.func.vmap(of_row)(parameters)
+    return weights, doubt
+
+
+def mixed(parameters: Parameters, tasks: Outcomes) -> tuple[Tensor, Tensor]:
+    """For each row of parameters: weights of beliefs and linear classifier, ``[row, task, belief]``; probability of the
+    truth."""
+
+    weights, doubt = weigh(parameters, tasks)
     right = torch.einsum("rtb,tbq->rtq", weights, tasks.right.float())
     return weights, (1 - doubt.unsqueeze(-1)) * right + doubt.unsqueeze(-1) * tasks.cautious.float()
 
 
 @torch.no_grad()
 def check_against_library(images: Images) -> None:
-    """Padded tasks, mixed here, are what the library makes of each by itself."""
+    """Padded tasks, mixed here, are what the library makes of each by itself, but for the power."""
+    plain = learned_numbers()._replace(certainty=CHOSEN.certainty)
     numbers = {n: v.unsqueeze(0).float() for n, v in learned_numbers()._asdict().items() if n in LEARNED}
     numbers |= {name: 100 * numbers[name] for name in PER_HUNDRED}
     for shots in (1, 5):
@@ -306,7 +343,8 @@ def check_against_library(images: Images) -> None:
         support, labels, query, truth, mask = drawn
         for i, queries in enumerate(mask.sum(1).tolist()):
             task = unem.Task(support[i], labels[i], query[i, :queries])
-            said = unem.create_method("evidence").predict(task).probabilities
+            with patch("unem.methods.evidence.learned_numbers", lambda: plain):
+                said = unem.create_method("evidence").predict(task).probabilities
             apart = (said.gather(1, truth[i, :queries, None]).squeeze(1) - found[i, :queries]).abs().max().item()
             assert apart < TOLERANCE, f"{shots} shots: {apart:.1e} from the library's answer"
 
@@ -355,9 +393,79 @@ def learn(tasks: Outcomes, used: Tensor) -> Parameters:
     return totals
 
 
+# -- certainty ---------------------------------------------------------------------------------------------------------
+
+
+class Certain(NamedTuple):
+    """What the power of probabilities is fitted to.
+
+    Attributes:
+        logits: of the answers of each row of parameters, ``[row, task, query, class]``, padded.
+        truth: of the queries, ``[task, query]``.
+        coordinates: what ``certainty`` is multiplied with.
+        origin: number of the feature set.
+    """
+
+    logits: Tensor
+    truth: Tensor
+    coordinates: Tensor
+    origin: Tensor
+
+
+@torch.no_grad()
+def answer_some(sets: Sequence[Sequence[Images]], learned: Parameters) -> Certain:
+    """``ANSWERED`` unchanged tasks of every set, some queries of each."""
+    kinds = [shape for shape in shapes() if shape.classes <= WIDEST]
+    parts, marks = [], []
+    for origin, copies in enumerate(sets):
+        done = 0
+        while done < ANSWERED:
+            (shape,) = random.choices(kinds, [s.weight for s in kinds])
+            drawn = draw(copies[0], shape, random.choice(shape.kinds), 1)
+            if drawn is None or int(drawn[-1].sum()) < ASKED:
+                continue
+            found, done = answers_of(drawn, shape.classes), done + 1
+            weights, doubt = weigh(learned, found)
+            joint = torch.einsum("rb,bqk->rqk", weights[:, 0], found.each[0, :, :ASKED])
+            joint = (1 - doubt.unsqueeze(-1)) * joint + doubt.unsqueeze(-1) * found.cautious[0, :ASKED]
+            wide = torch.nn.functional.pad(joint, (0, WIDEST - shape.classes))
+            parts.append((wide.clamp_min(1e-12).log(), drawn[3][0, :ASKED]))
+            size, known = found.inputs, found.inputs.calibrated
+            seen = torch.stack([known, known * (size.overlap / 4).log(), known * (size.shots / 4).log(), 1 - known], 1)
+            marks.append((seen[0], origin))
+    logits, truth = (torch.stack(values) for values in zip(*parts, strict=True))
+    return Certain(
+        logits.transpose(0, 1), truth, torch.stack([seen for seen, _ in marks]), torch.tensor([at for _, at in marks])
+    )
+
+
+def fit_certainty(answers: Certain, used: Tensor) -> Tensor:
+    """By log-loss, a row for each row of parameters."""
+    rows = []
+    for logits, allowed in zip(answers.logits, used, strict=True):
+        own = allowed[answers.origin].bool()
+        value = torch.zeros(4, requires_grad=True)
+        optimizer = torch.optim.LBFGS([value], max_iter=50, line_search_fn="strong_wolfe")
+
+        def loss(value: Tensor = value, own: Tensor = own, logits: Tensor = logits) -> Tensor:
+            power = (answers.coordinates[own] @ value).exp().view(-1, 1, 1)
+            lost = torch.nn.functional.cross_entropy((power * logits[own]).flatten(0, 1), answers.truth[own].flatten())
+            return lost + PULL * value.square().sum()
+
+        def step(optimizer: torch.optim.Optimizer = optimizer, loss: Callable[[], Tensor] = loss) -> Tensor:
+            optimizer.zero_grad()
+            value = loss()
+            value.backward()
+            return value
+
+        optimizer.step(step)
+        rows.append(value.detach())
+    return torch.stack(rows)
+
+
 @torch.no_grad()
 def try_left_out(
-    learned: Parameters, tasks: Outcomes, names: Sequence[str], left_out: Sequence[str]
+    learned: Parameters, certainty: Tensor, tasks: Outcomes, names: Sequence[str], left_out: Sequence[str]
 ) -> dict[str, object]:
     """Numbers and accuracy of each left-out set; row i of what was learned is without the i-th, the last with all.
 
@@ -371,7 +479,7 @@ def try_left_out(
         found = [100 * float(own.hits[:, -2].mean()), *(100 * (weights * own.hits).sum(-1).mean(1)).tolist()]
         print(f"{name:32}" + "".join(f"{a:10.2f}" for a in found), flush=True)
         accuracy = dict(zip(("by_itself", "without", "with_it"), (round(a, 2) for a in found), strict=True))
-        out[name] = {"numbers": numbers_of(learned, i), "accuracy": accuracy}
+        out[name] = {"numbers": numbers_of(learned, certainty, i), "accuracy": accuracy}
     return out
 
 
@@ -394,8 +502,9 @@ def main() -> None:
     print(f"{len(tasks.origin)} tasks", flush=True)
     used = torch.tensor([[float(name != out) for name in names] for out in [*left_out, None]])
     learned = learn(tasks, used)
-    without = try_left_out(learned, tasks, names, left_out) if left_out else {}
-    content = {"numbers": numbers_of(learned, -1), "without": without}
+    certainty = fit_certainty(answer_some(sets, learned), used)
+    without = try_left_out(learned, certainty, tasks, names, left_out) if left_out else {}
+    content = {"numbers": numbers_of(learned, certainty, -1), "without": without}
     given.output.write_text(json.dumps(content) + "\n")
 
 

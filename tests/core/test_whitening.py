@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from helpers.reference import whitened_rows
-from unem.core.whitening import class_means, fit_whitening
+from unem.core.whitening import CHANNEL_SHRINK, SHRINK, class_means, fit_whitening
 
 
 def some_support(tasks=2, classes=4, shots=5, features=7, seed=0, dtype=torch.float64):
@@ -44,14 +44,27 @@ def test_sums_of_the_support_are_sums_of_its_rows(features):
     torch.testing.assert_close(whitening.products(seen, again), whitening.products(seen, sums), rtol=0, atol=1e-9)
 
 
-def test_one_shot_is_the_unit_view():
-    support, member, points = some_support(shots=1)
+@pytest.mark.parametrize("features", [7, 40])
+def test_with_one_shot_channels_are_weighed(features):
+    support, member, points = some_support(shots=1, features=features)
     whitening = fit_whitening(support, member)[0]
     seen = whitening.see(points)
-    plain = torch.nn.functional.normalize(points, dim=-1)
-    plain = plain - torch.nn.functional.normalize(support, dim=-1).mean(1, keepdim=True)
-    plain = torch.nn.functional.normalize(plain, dim=-1)
-    torch.testing.assert_close(whitening.products(seen, seen), plain @ plain.mT, rtol=0, atol=1e-9)
+    for i in range(len(support)):
+        _, z = whitened_rows(support[i].numpy(), np.arange(4), points[i].numpy(), CHANNEL_SHRINK, SHRINK)
+        np.testing.assert_allclose(whitening.products(seen, seen)[i].numpy(), z @ z.T, atol=1e-9)
+
+
+def test_the_fewer_samples_the_less_channels_are_weighed():
+    support, member, _ = some_support(tasks=1, classes=24, shots=1, features=40)
+    spread = [fit_whitening(support[:, :n], member[:, :n, :n])[0].gain.log().std().item() for n in (2, 24)]
+    assert spread[0] < spread[1]
+
+
+def test_a_single_sample_is_seen_as_it_is():
+    support, member, points = some_support(tasks=1, classes=1, shots=1)
+    seen = fit_whitening(support, member)[0].see(points)
+    plain = torch.nn.functional.normalize(points, dim=-1) - torch.nn.functional.normalize(support, dim=-1)
+    torch.testing.assert_close(seen.features, torch.nn.functional.normalize(plain, dim=-1), rtol=0, atol=1e-9)
 
 
 def test_copies_and_zeros_stay_finite():

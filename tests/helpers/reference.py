@@ -183,14 +183,20 @@ def residual(x, labels):
 
 
 def whitened_rows(support, labels, points, b, a):
-    """Unit length, centred, channels divided, both once more, then a root of (1−a) S_w + a v I, unit length."""
+    """Unit length, centred, channels divided, both once more, then a root of (1−a) S_w + a v I, unit length.
+
+    With one sample of each class there is no S_w, and the rest remains.
+    """
     x, z = unit_rows(support), unit_rows(points)
     x, z = x - x.mean(0), z - x.mean(0)
-    freedom = len(x) - len(set(labels))
-    variance = (residual(x, labels) ** 2).sum(0) / freedom
-    gain = np.sqrt(variance.mean() / ((1 - b) * variance + b * variance.mean()))
+    variance = x.var(0, ddof=1) + (residual(x, labels) ** 2).sum(0)
+    trusted = (1 - b) * (len(x) - 1) / (len(x) + 2)
+    gain = np.sqrt(variance.mean() / (trusted * variance + (1 - trusted) * variance.mean()))
     x, z = unit_rows(x * gain), unit_rows(z * gain)
     x, z = x - x.mean(0), z - x.mean(0)
+    freedom = len(x) - len(set(labels))
+    if freedom == 0:
+        return unit_rows(x), unit_rows(z)
     within = residual(x, labels).T @ residual(x, labels) / freedom
     sigma = (1 - a) * within + a * np.diag(within).mean() * np.eye(len(within))
     root = np.linalg.cholesky(sigma)

@@ -108,9 +108,32 @@ def test_shots_of_others_in_the_batch_do_not_matter():
         torch.testing.assert_close(together[i : i + 1], alone, rtol=0, atol=1e-4)
 
 
-def test_without_enough_shots_nothing_is_calibrated():
-    assert not fit_likelihood(blobs(shots=2)[0]).calibrated.any()
-    assert fit_likelihood(blobs(shots=3)[0]).calibrated.all()
+@pytest.mark.parametrize(("shots", "calibrated"), [((1, 1, 1), 0), ((3, 1, 1), 0), ((2, 2, 1), 1), ((4, 1, 1), 1)])
+def test_four_samples_that_can_be_held_out_are_enough(shots, calibrated):
+    labels = torch.arange(3).repeat_interleave(torch.tensor(shots))
+    rows = torch.randn(len(labels), 8, generator=torch.Generator().manual_seed(0)) + 2 * torch.eye(3, 8)[labels]
+    assert fit_likelihood(unem.Task(rows, labels, rows)).calibrated.tolist() == [bool(calibrated)]
+
+
+@pytest.mark.parametrize("name", ["whitened-mean", "evidence"])
+def test_with_two_samples_of_each_class_sure_answers_are_right_as_often_as_said(name):
+    task, truth = blobs(tasks=60, queries=40, shots=2)
+    p = unem.create_method(name).predict(task).probabilities
+    sure = p.amax(-1) >= 0.9
+    assert sure.float().mean() > 0.05
+    assert (p.argmax(-1) == truth)[sure].float().mean() > 0.85
+
+
+def test_certainty_changes_no_label():
+    likelihood, numbers = fit_likelihood(blobs(tasks=2)[0]), CHOSEN.to(torch.zeros(1))
+    joint = torch.rand(2, 60, 8, generator=torch.Generator().manual_seed(0)).pow(4)
+    joint = joint / joint.sum(-1, keepdim=True)
+    plain = likelihood.doubted(joint, joint.log(), numbers)
+    for value, more in ((0.5, True), (-0.5, False)):
+        found = likelihood.doubted(joint, joint.log(), numbers._replace(certainty=torch.tensor([value, 0.0, 0.0, 0.0])))
+        torch.testing.assert_close(found.sum(-1), torch.ones(2, 60))
+        assert torch.equal(found.argmax(-1), plain.argmax(-1))
+        assert bool((found.amax(-1) > plain.amax(-1)).all()) is more
 
 
 def test_clear_classes_overlap_less():

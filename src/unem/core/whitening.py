@@ -18,7 +18,8 @@ __all__ = ["CHANNEL_SHRINK", "SHRINK", "Residuals", "Whitened", "Whitening", "cl
 CHANNEL_SHRINK, SHRINK = 0.5, 0.85
 """Of the channels' variances, and of the covariance. The best of eleven feature sets lie between 0.3 and 1, and 0.7 and
 0.95, on a plateau; four views weighed by each task were not better by more than 0.3 points."""
-NOTHING = 1e-10  # variance below which nothing is known within classes: one shot everywhere, or copies
+CHANNEL_SAMPLES = 3.0  # with one more, the channels' variances count half of what they do with many
+NOTHING = 1e-10  # variance below which nothing is known of the channels: a single sample, or copies
 TINY = 1e-12
 
 
@@ -51,10 +52,12 @@ class Whitened:
 class Whitening:
     r"""A view of rows, and the products of rows in it.
 
-    Rows are brought to unit length and centred, their channels divided by ``√((1−b) variance + b mean)`` of the
-    residuals R within classes, brought to unit length and centred again, and measured by ``M = c (S_w + c I)⁻¹``,
-    ``S_w = RᵀR``, ``c = a v/(1−a)`` (that is, by the inverse of ``(1−a) S_w + a v I``, v the mean of the diagonal), in
-    which they are of unit length once more. With fewer samples than features
+    Rows are brought to unit length and centred, their channels divided by ``√((1−b) variance + b mean)``, brought to
+    unit length and centred again, and measured by ``M = c (S_w + c I)⁻¹``, ``S_w = RᵀR`` of the residuals R within
+    classes, ``c = a v/(1−a)`` (that is, by the inverse of ``(1−a) S_w + a v I``, v the mean of the diagonal), in which
+    they are of unit length once more. The variance of a channel is that within classes, to which its variance over the
+    whole support counts as one more degree of freedom: with one sample of each class it is all there is, and M is the
+    identity. With fewer samples than features
 
         ``xᵀ M y = xᵀy − (Rx)ᵀ (R Rᵀ + c I)⁻¹ (Ry)``
 
@@ -69,7 +72,7 @@ class Whitening:
     metric: Float[Tensor, "task coordinate coordinate"]
     """``(R Rᵀ + c I)⁻¹``, or a root of M."""
     known: Bool[Tensor, "task 1 1"]
-    """Whether anything is known within classes; where not, the view is that of directions seen from the support."""
+    """Whether anything is known of the channels; where not, the view is that of directions seen from the support."""
     dual: bool
     """Whether samples are fewer than features."""
 
@@ -140,6 +143,12 @@ def fit_whitening(
 ) -> tuple[Whitening, Whitened, Residuals]:
     """Fit to the samples that have a row in ``member``, one-hot (a row of zeros is no sample).
 
+    Args:
+        support: features.
+        member: the class of each sample.
+        channel_shrink: b, for many samples; the fewer they are, the closer to 1.
+        shrink: a.
+
     Returns:
         The whitening, the sums of the support by class, and what the support is made of.
     """
@@ -149,10 +158,13 @@ def fit_whitening(
     unit = normalize(support, dim=-1)
     centre = (there * unit).sum(-2, keepdim=True) / samples
     unit = unit - centre
-    variance = (there * (unit - member @ class_means(unit, member)) / scale).square().sum(-2, keepdim=True)
+    freedom = (samples - 1).clamp_min(1)
+    variance = (there * unit.square()).sum(-2, keepdim=True) / freedom  # as one more degree of freedom within classes
+    variance = variance + (there * (unit - member @ class_means(unit, member))).square().sum(-2, keepdim=True)
     average = variance.mean(-1, keepdim=True)
     known = average > NOTHING
-    gain = (average / ((1 - channel_shrink) * variance + channel_shrink * average).clamp_min(TINY)).sqrt()
+    trusted = (1 - channel_shrink) * freedom / (freedom + CHANNEL_SAMPLES)
+    gain = (average / (trusted * variance + (1 - trusted) * average).clamp_min(TINY)).sqrt()
     scaled = normalize(unit * gain, dim=-1)
     second = (there * scaled).sum(-2, keepdim=True) / samples
     x = torch.where(known, scaled - second, unit)

@@ -22,7 +22,7 @@ from unem.inference.mixes import believed_mix
 from unem.inference.reasons import Reason
 from unem.learning import ScheduleFamily
 from unem.methods import Method, MethodInfo, create_method, method_for, method_info
-from unem.methods.evidence import FEWEST
+from unem.methods.evidence import FEWEST, can_be_held_out
 from unem.presets import list_presets, load_schedule
 
 __all__ = ["INDEPENDENT", "Choice", "automatic_method", "choose", "method_named", "rescaled", "with_held_out"]
@@ -37,8 +37,8 @@ AUTOMATIC: Mapping[tuple[Inputs, bool], str] = {
 EVIDENCE = ("evidence", "evidence-joint", "zero-shot-evidence")
 """Those whose reason is the evidence of the task."""
 UNCALIBRATED = (
-    f"no class has {FEWEST} labelled samples, so that none can be held out: probabilities are not calibrated, "
-    "and are kept low"
+    f"fewer than {FEWEST} labelled samples can be held out, for want of another one of their class: probabilities are "
+    "not calibrated, and are kept low"
 )
 INDEPENDENT = "whitened-mean"
 """The method that joint answers are compared with: each sample by itself, by the nearest class mean."""
@@ -146,7 +146,7 @@ def choose(
     elif method == "auto":
         numbers = {"classes": task.num_classes} | ({"labelled": _labelled(task)} if support else {})
         reason = Reason("evidence" if name in EVIDENCE else "automatic", numbers)
-    if support and name in EVIDENCE and _most_shots(task) < FEWEST:
+    if support and name in EVIDENCE and int(can_be_held_out(task.shots).max()) < FEWEST:
         notes = (*notes, UNCALIBRATED)
     return Choice(create_method(name, **settings), preset, reason, notes=notes)
 
@@ -273,10 +273,6 @@ RULES: Mapping[str, Rule] = {"unem-gaussian": _gaussian, "unem-dirichlet": _diri
 
 def _published(pattern: str) -> dict[str, Schedule]:
     return {name: s for name, s in list_presets(pattern).items() if isinstance(s, Schedule)}
-
-
-def _most_shots(task: Task) -> int:
-    return int(task.shots.max())
 
 
 def _labelled(task: Task) -> int:

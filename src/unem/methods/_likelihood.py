@@ -16,13 +16,23 @@ from unem.core.whitening import Whitened, Whitening, class_means, fit_whitening
 from unem.methods._common import one_hot
 from unem.methods._evidence_numbers import EvidenceNumbers
 
-__all__ = ["FEWEST", "SCALES", "UNKNOWN_DOUBT", "Likelihood", "about", "cosines", "doubt_at", "fit_likelihood"]
+__all__ = [
+    "FEWEST",
+    "SCALES",
+    "UNKNOWN_DOUBT",
+    "Likelihood",
+    "about",
+    "can_be_held_out",
+    "cosines",
+    "doubt_at",
+    "fit_likelihood",
+]
 
 SCALES = tuple(10 ** (2.7 * i / 13) for i in range(14))  # between which a parabola is laid
 SCALE_PRIOR = (20.0, 0.5)  # ln s ~ N(ln 20, 0.5²): a few held-out samples that are all right would say infinity
 TEXT_WEIGHTS = (2.0, 5.0, 10.0, 20.0, 40.0, 70.0, 100.0)
 TEXT_PRIOR = (40.0, 0.7)
-FEWEST = 3  # shots of some class from which on samples can be held out
+FEWEST = 4  # samples of classes with two or more: from so many on, holding them out says something
 UNKNOWN_SCALE, UNKNOWN_OVERLAP, UNKNOWN_TEXT = 10.0, 8.0, 70.0  # where none can
 UNKNOWN_DOUBT = 0.3  # then no answer is sure, however many queries agree
 LEAST_OVERLAP = 0.1  # where held-out samples coincide with their means
@@ -84,9 +94,17 @@ class Likelihood:
     def doubted(
         self, joint: Tensor, independent: Tensor, numbers: EvidenceNumbers
     ) -> Float[Tensor, "task query class"]:
-        """A joint answer with a little of the independent one, given its logits."""
-        doubt = self.doubt(numbers)
-        return (1 - doubt) * joint + doubt * self.cautious(independent)
+        """A joint answer with a little of the independent one, given its logits; as sure as such answers are right."""
+        doubt, power = self.doubt(numbers), self.certainty(numbers)
+        mixed = (1 - doubt) * joint + doubt * self.cautious(independent)
+        powered = (mixed / mixed.amax(-1, keepdim=True)) ** power
+        return powered / powered.sum(-1, keepdim=True)
+
+    def certainty(self, numbers: EvidenceNumbers) -> Float[Tensor, "task 1 1"]:
+        """β: probabilities are raised to this power, so that no label changes."""
+        known = self.calibrated.to(self.scale)
+        coordinates = torch.cat([known * about(self.overlap / 4, self.shots / 4), 1 - known[None]])
+        return (numbers.certainty @ coordinates).exp().view(-1, 1, 1)
 
     def partly(
         self,
@@ -174,10 +192,10 @@ def fit_likelihood(task: Task, text: Tensor | None = None) -> Likelihood:
     member = one_hot(task)
     whitening, sums, residuals = fit_whitening(task.support, member)
     counts = residuals.counts
-    calibrated, similarity = counts.amax(1) >= FEWEST, cosines(task.support, text)
+    calibrated, similarity = can_be_held_out(counts) >= FEWEST, cosines(task.support, text)
     scale, spread, apart = (task.query.new_full((len(task),), v) for v in (UNKNOWN_SCALE, 1.0, 2 / UNKNOWN_OVERLAP))
     weight = None if text is None else task.query.new_full((len(task),), UNKNOWN_TEXT)
-    if task.even_shots >= FEWEST if task.even_shots is not None else bool(calibrated.any()):  # a program cannot look
+    if task.even_shots > 1 if task.even_shots is not None else bool(calibrated.any()):  # a program cannot look
         held = _Calibration(leave_each_out(residuals, task.support, member))
         found = held.calibrate(counts, similarity)
         scale, spread, apart = (
@@ -187,6 +205,12 @@ def fit_likelihood(task: Task, text: Tensor | None = None) -> Likelihood:
     squares = whitening.squares(sums)
     means = None if similarity is None or weight is None else class_means(weight.view(-1, 1, 1) * similarity, member)
     return Likelihood(whitening, sums, squares, counts, scale, spread, apart, weight, means, calibrated)
+
+
+def can_be_held_out(counts: Tensor) -> Tensor:
+    """Samples whose class has another, by the samples of each class."""
+    held: Tensor = (counts * (counts > 1)).sum(-1)
+    return held
 
 
 def _overlap(spread: Tensor, apart: Tensor) -> Tensor:

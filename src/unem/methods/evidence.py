@@ -21,7 +21,16 @@ from unem.methods._evidence_linear import fit_linear, with_linear
 from unem.methods._evidence_many import MOST_TOGETHER, queries_of, sample_rows, seen_parts, settle, settle_on
 from unem.methods._evidence_numbers import CHOSEN, EvidenceNumbers, learned_numbers, numbers_from
 from unem.methods._evidence_shards import SettledEvidence
-from unem.methods._likelihood import FEWEST, SCALES, UNKNOWN_DOUBT, Likelihood, cosines, doubt_at, fit_likelihood
+from unem.methods._likelihood import (
+    FEWEST,
+    SCALES,
+    UNKNOWN_DOUBT,
+    Likelihood,
+    can_be_held_out,
+    cosines,
+    doubt_at,
+    fit_likelihood,
+)
 from unem.methods._registry import register_method
 
 __all__ = [
@@ -39,6 +48,7 @@ __all__ = [
     "WhitenedMean",
     "ZeroShotEvidence",
     "belief_weights",
+    "can_be_held_out",
     "doubt_at",
     "fit_likelihood",
     "fit_linear",
