@@ -204,12 +204,12 @@ def situation_counts(kind: str, available: Tensor) -> Tensor:
 def shapes() -> list[Shape]:
     """The situations that users have, often; and many others."""
     sizes = ((1, 20), (1, 150), (2, 150), (3, 20), (3, 150), (5, 20), (5, 150), (5, 300), (10, 150))
-    weights = (0.5, 1.0, 0.6, 0.5, 1.0, 0.5, 1.0, 0.5, 0.8)
+    weights = (1.0, 1.0, 0.6, 0.5, 1.0, 0.5, 1.0, 0.5, 0.8)
     out = [Shape(k, *size, MIXED, w) for k in (3, 5, 8, 12, 15, 20, 24) for size, w in zip(sizes, weights, strict=True)]
     out += [Shape(47, *size, MIXED, 0.9) for size in ((1, 150), (3, 150), (5, 20), (5, 150), (5, 300), (10, 75))]
     out += [Shape(60, 5, 75, MIXED, 1.5), Shape(60, 20, 75, MIXED, 0.3)]
     out += [Shape(47, 5, 500, MIXED, 0.4), Shape(60, 5, 500, MIXED, 0.5)]
-    out += [Shape(100, 1, 150, MIXED, 0.3), Shape(100, 5, 150, MIXED, 0.5)]
+    out += [Shape(100, 1, 150, MIXED, 0.6), Shape(100, 5, 150, MIXED, 1.5)]
     often = ((1, 2.0), (2, 2.0), (3, 6.0), (5, 6.0), (10, 2.0))
     return out + [Shape(k, n, 300, SITUATIONS, w) for k in (10, 15) for n, w in often]
 
