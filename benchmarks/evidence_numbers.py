@@ -7,7 +7,7 @@ all that learning needs of a task is kept once: what the gate sees, and the prob
 truth of each query. The linear classifier is that of the library's present numbers, and answers with the share that it
 has in the library.
 
-Then four numbers more are fitted, which change no label: to what power probabilities are raised, by overlap and shots,
+Then three numbers more are fitted, which change no label: to what power probabilities are raised, by overlap and shots,
 so that they are as sure as they are right (``certainty``, by log-loss).
 
 With ``--leave-out SET``, or ``all`` of them in turn, numbers are also learned without that set (and its copies): what
@@ -402,7 +402,7 @@ class Certain(NamedTuple):
     Attributes:
         logits: of the answers of each row of parameters, ``[row, task, query, class]``, padded.
         truth: of the queries, ``[task, query]``.
-        coordinates: what ``certainty`` is multiplied with.
+        coordinates: what ``certainty`` is multiplied with; zeros where nothing could be held out.
         origin: number of the feature set.
     """
 
@@ -430,9 +430,9 @@ def answer_some(sets: Sequence[Sequence[Images]], learned: Parameters) -> Certai
             joint = (1 - doubt.unsqueeze(-1)) * joint + doubt.unsqueeze(-1) * found.cautious[0, :ASKED]
             wide = torch.nn.functional.pad(joint, (0, WIDEST - shape.classes))
             parts.append((wide.clamp_min(1e-12).log(), drawn[3][0, :ASKED]))
-            size, known = found.inputs, found.inputs.calibrated
-            seen = torch.stack([known, known * (size.overlap / 4).log(), known * (size.shots / 4).log(), 1 - known], 1)
-            marks.append((seen[0], origin))
+            size = found.inputs
+            ratios = torch.stack([size.overlap / 4, size.shots / 4], 1).log()
+            marks.append((size.calibrated[0] * torch.cat([torch.ones(1), ratios[0]]), origin))
     logits, truth = (torch.stack(values) for values in zip(*parts, strict=True))
     return Certain(
         logits.transpose(0, 1), truth, torch.stack([seen for seen, _ in marks]), torch.tensor([at for _, at in marks])
@@ -444,7 +444,7 @@ def fit_certainty(answers: Certain, used: Tensor) -> Tensor:
     rows = []
     for logits, allowed in zip(answers.logits, used, strict=True):
         own = allowed[answers.origin].bool()
-        value = torch.zeros(4, requires_grad=True)
+        value = torch.zeros(3, requires_grad=True)
         optimizer = torch.optim.LBFGS([value], max_iter=50, line_search_fn="strong_wolfe")
 
         def loss(value: Tensor = value, own: Tensor = own, logits: Tensor = logits) -> Tensor:

@@ -130,7 +130,7 @@ def test_certainty_changes_no_label():
     joint = joint / joint.sum(-1, keepdim=True)
     plain = likelihood.doubted(joint, joint.log(), numbers)
     for value, more in ((0.5, True), (-0.5, False)):
-        found = likelihood.doubted(joint, joint.log(), numbers._replace(certainty=torch.tensor([value, 0.0, 0.0, 0.0])))
+        found = likelihood.doubted(joint, joint.log(), numbers._replace(certainty=torch.tensor([value, 0.0, 0.0])))
         torch.testing.assert_close(found.sum(-1), torch.ones(2, 60))
         assert torch.equal(found.argmax(-1), plain.argmax(-1))
         assert bool((found.amax(-1) > plain.amax(-1)).all()) is more

@@ -48,7 +48,7 @@ class EvidenceNumbers(NamedTuple):
         linear_collision: what speaks against the linear classifier, in nats, for each squared nat by which it disagrees
             with that more than those beliefs do.
         doubt: share of the independent answer: ``sigmoid(doubt · (1, ln R/4))``.
-        certainty: ``ln`` of the power of the probabilities: ``certainty · (1, ln R/4, ln n/4)``; the last number where
+        certainty: ``ln`` of the power of the probabilities: ``certainty · (1, ln R/4, ln n/4)``; the power is 1 where
             nothing could be held out.
     """
 
@@ -72,7 +72,7 @@ class EvidenceNumbers(NamedTuple):
     linear: Float[Tensor, ""]
     linear_collision: Float[Tensor, ""]
     doubt: Float[Tensor, " 2"]
-    certainty: Float[Tensor, " 4"]
+    certainty: Float[Tensor, " 3"]
 
     def to(self, like: Tensor) -> EvidenceNumbers:
         """On the device and of the kind of a tensor."""
@@ -113,7 +113,7 @@ CHOSEN = numbers_from(
         "linear": 0.0,
         "linear_collision": 0.0,
         "doubt": (-2.1972, 0.0),
-        "certainty": (0.0,) * 4,
+        "certainty": (0.0,) * 3,
     }
 )
 """By hand, before anything was learned."""

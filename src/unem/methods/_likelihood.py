@@ -101,10 +101,9 @@ class Likelihood:
         return powered / powered.sum(-1, keepdim=True)
 
     def certainty(self, numbers: EvidenceNumbers) -> Float[Tensor, "task 1 1"]:
-        """β: probabilities are raised to this power, so that no label changes."""
-        known = self.calibrated.to(self.scale)
-        coordinates = torch.cat([known * about(self.overlap / 4, self.shots / 4), 1 - known[None]])
-        return (numbers.certainty @ coordinates).exp().view(-1, 1, 1)
+        """β: probabilities are raised to this power, so that no label changes; 1 where nothing could be held out."""
+        power = (numbers.certainty @ about(self.overlap / 4, self.shots / 4)).exp()
+        return torch.where(self.calibrated, power, 1.0).view(-1, 1, 1)
 
     def partly(
         self,
