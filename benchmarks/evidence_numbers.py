@@ -63,8 +63,8 @@ START = CHOSEN._replace(
     sharpness=torch.tensor([math.log(0.5), 0.0, 0.0]),
     collision=torch.tensor([0.5, 0.0, 0.0, 1.5, -1.0]),
     belief=torch.cat([CHOSEN.belief[:-1], torch.tensor([-3.0])]),
-    belief_per_query=torch.tensor([0.0, 0.0, 0.0, 0.001, 0.006, 0.01, 0.01]),
-    belief_per_query_unknown=torch.tensor([0.0, 0.0, 0.0, 0.001, 0.006, 0.02, 0.02]),
+    belief_per_query=torch.tensor([0.0, 0.0, 0.0, 0.001, 0.006, 0.001, 0.01, 0.01]),
+    belief_per_query_unknown=torch.tensor([0.0, 0.0, 0.0, 0.001, 0.006, 0.001, 0.02, 0.02]),
 )
 PER_HUNDRED = ("belief_per_query", "belief_per_query_unknown")  # learned times 100, so that one step size suits all
 UNITS = ("gate_in", "gate_bias", "gate_out")
@@ -208,6 +208,7 @@ def shapes() -> list[Shape]:
     out = [Shape(k, *size, MIXED, w) for k in (3, 5, 8, 12, 15, 20, 24) for size, w in zip(sizes, weights, strict=True)]
     out += [Shape(47, *size, MIXED, 0.9) for size in ((1, 150), (3, 150), (5, 20), (5, 150), (5, 300), (10, 75))]
     out += [Shape(60, 5, 75, MIXED, 1.5), Shape(60, 20, 75, MIXED, 0.3)]
+    out += [Shape(47, 1, 20, MIXED, 1.0), Shape(60, 1, 20, MIXED, 0.7), Shape(60, 1, 500, MIXED, 0.4)]
     out += [Shape(47, 5, 500, MIXED, 0.4), Shape(60, 5, 500, MIXED, 0.5)]
     out += [Shape(100, 1, 150, MIXED, 0.6), Shape(100, 5, 150, MIXED, 1.5)]
     often = ((1, 2.0), (2, 2.0), (3, 6.0), (5, 6.0), (10, 2.0))
@@ -354,7 +355,8 @@ def losses(right: Tensor, tasks: Outcomes) -> Tensor:
     share, single = tasks.share.float(), tasks.right[:, -2].float()
     right = right.clamp_min(1e-6)
     worse = (share * (single.clamp_min(1e-6).sqrt() - right.sqrt())).sum(-1).clamp_min(0)
-    return (share * (2 * (1 - right.sqrt()) - 0.2 * right.log())).sum(-1) + WORSE * worse
+    careful = torch.where(tasks.inputs.calibrated.bool(), WORSE, 2 * WORSE)  # where nothing could be held out
+    return (share * (2 * (1 - right.sqrt()) - 0.2 * right.log())).sum(-1) + careful * worse
 
 
 def clip_gradients(parameters: Parameters) -> None:

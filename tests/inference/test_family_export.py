@@ -12,21 +12,24 @@ from unem.inference import FamilyProgram, export_family
 SIZES = {"classes": 4, "shots": 2, "queries": 9, "features": 6}
 
 
-def drawn(seed=0):
+def drawn(seed=0, shots=2):
     g = torch.Generator().manual_seed(seed)
-    return torch.randn(8, 6, generator=g), torch.randn(9, 6, generator=g)
+    return torch.randn(4 * shots, 6, generator=g), torch.randn(9, 6, generator=g)
 
 
 def said(method, support, query):
-    return method.predict(unem.Task(support, torch.arange(4).repeat_interleave(2), query)).probabilities
+    labels = torch.arange(4).repeat_interleave(len(support) // 4)
+    return method.predict(unem.Task(support, labels, query)).probabilities
 
 
-def test_a_program_of_torch_with_the_gate_in_it(tmp_path):
+@pytest.mark.parametrize("shots", [1, 2, 5])
+def test_a_program_of_torch_with_the_gate_in_it(shots, tmp_path):
     method = unem.create_method("unem-plus", schedule=some_family(layers=2)[1])
-    export_family(method, tmp_path / "family.pt2", **SIZES)
+    export_family(method, tmp_path / "family.pt2", **SIZES | {"shots": shots})
     program = torch.export.load(tmp_path / "family.pt2").module()
     for seed in range(2):
-        torch.testing.assert_close(program(*drawn(seed)), said(method, *drawn(seed)), rtol=0, atol=1e-5)
+        given = drawn(seed, shots)
+        torch.testing.assert_close(program(*given), said(method, *given), rtol=0, atol=1e-5)
 
 
 def test_a_program_of_onnx_with_the_number_of_classes_given(tmp_path):

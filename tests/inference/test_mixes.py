@@ -22,6 +22,7 @@ def a_task(truth, classes=8, noise=0.3):
         (torch.zeros(60, dtype=torch.long), "few"),
         (torch.arange(80) % 8, "even"),
         (torch.tensor([0] * 50 + [1] * 12 + [2] * 6 + [3, 4, 5, 6, 7]), "uneven"),
+        (torch.tensor([0] * 49 + list(range(1, 8)) * 3), "one"),
     ],
 )
 def test_clear_mixes_are_recognised(truth, expected):

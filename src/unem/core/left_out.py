@@ -43,10 +43,13 @@ class LeftOut:
 
 
 def leave_each_out(
-    residuals: Residuals, support: Float[Tensor, "task sample feature"], member: Float[Tensor, "task sample class"]
+    residuals: Residuals,
+    support: Float[Tensor, "task sample feature"],
+    member: Float[Tensor, "task sample class"],
+    shots: int | None = None,
 ) -> LeftOut:
-    """Of the support that a whitening was fitted to."""
-    samples = _Samples.of(support, member)
+    """Of the support that a whitening was fitted to; shots of every class, where they are known to be even."""
+    samples = _Samples.of(support, member, shots)
     others = samples.there.sum(-1).unsqueeze(1) - one_hot(samples.labels, member.shape[2])
     mask = samples.held & (others.gather(2, samples.labels.unsqueeze(-1)).squeeze(-1) > 0)
     sizes = others.clamp_min(1).to(support)
@@ -64,12 +67,12 @@ class _Samples:
     labels: Int[Tensor, "task held"]
 
     @classmethod
-    def of(cls, support: Tensor, member: Tensor) -> _Samples:
+    def of(cls, support: Tensor, member: Tensor, shots: int | None) -> _Samples:
         """Samples of a class are sorted by their features: the order in which they are given does not matter."""
         places = torch.arange(support.shape[-1], dtype=support.dtype, device=support.device)
         key = (support @ (1.7 * places).cos()).unsqueeze(-1).masked_fill(member == 0, torch.inf)
         counts = member.sum(1)
-        most = int(min(counts.max().item(), MOST_OF_CLASS))
+        most = min(int(counts.max().item()) if shots is None else shots, MOST_OF_CLASS)
         table = key.sort(1).indices[:, :most].mT
         there = torch.arange(most, device=support.device) < counts.unsqueeze(-1)
         order = (~there).mT.flatten(1).to(torch.int8).argsort(dim=1, stable=True)[:, :MOST]  # each class's first first

@@ -5,79 +5,174 @@ in which each query is judged by the counts of the others,
 
     ``r_n ← softmax_k(ℓ_nk + ln(Σ_{m≠n} r_mk + a₀))``.
 
-A small a₀ believes in few classes (a large λ of the paper's eq. 1), a₀ → ∞ in each query by itself. The bound on
-``ln p(queries | a₀)`` says how much each belief counts.
+A small a₀ believes in few classes (a large λ of the paper's eq. 1), a₀ → ∞ in each query by itself. One more prior
+sets a class apart: it may have most of the queries, and the others are alike, so that they share their counts. The
+bound on ``ln p(queries | prior)`` says how much each belief counts.
 """
 
 from __future__ import annotations
 
-import torch
-from jaxtyping import Float
-from torch import Tensor
+import math
+from typing import NamedTuple
 
-__all__ = ["CONCENTRATIONS", "balance_offsets", "balanced", "collapsed", "evidence_bound", "log_others"]
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+__all__ = [
+    "CONCENTRATIONS",
+    "PRIORS",
+    "Priors",
+    "balance_offsets",
+    "balanced",
+    "collapsed",
+    "evidence_bound",
+    "log_counts",
+    "log_others",
+    "priors_of",
+]
 
 CONCENTRATIONS = (0.01, 0.1, 0.3, 1.0, 4.0, 100.0)
 """From "one or two classes" to "all classes alike", the last."""
+PRIORS = len(CONCENTRATIONS) + 1
+"""These, and before the last "one class apart, the others alike"."""
+APART = PRIORS - 2  # its place
 ROUNDS = 10
 DAMPING = 0.7
 
 
-def log_others(
-    assignments: Float[Tensor, "*batch query class"], concentrations: Float[Tensor, "*task concentration 1 #class"]
-) -> Tensor:
-    """``ln(Σ_{m≠n} r_mk + a₀)``; the concentrations may be of each class, and then hold what was counted before."""
-    others = assignments.sum(-2, keepdim=True) - assignments
-    return (others.clamp_min(0) + concentrations).log()
+class Priors(NamedTuple):
+    """On class proportions: what was counted before any query, by prior and class.
+
+    Attributes:
+        counts: the a₀ of each class.
+        apart: the class that is set apart by the last prior but one; the others share their counts there. None where
+            there is no such prior.
+        shares: of the classes there, once they are settled: no count changes them then.
+    """
+
+    counts: Float[Tensor, "*task prior 1 #class"]
+    apart: Bool[Tensor, "*task 1 class"] | None = None
+    shares: Float[Tensor, "*task 1 class"] | None = None
+
+    def settled(self, assignments: Float[Tensor, "*task prior query class"]) -> Priors:
+        """The class apart keeps the share that these assignments give it.
+
+        Means that move towards their queries would win it more and more of them where classes overlap.
+        """
+        total = assignments[..., APART, :, :].sum(-2, keepdim=True) + self.counts[..., APART, :, :]
+        shared = self._shared(total)
+        return self._replace(shares=shared / shared.sum(-1, keepdim=True))
+
+    def _shared(self, counts: Float[Tensor, "*task #query class"]) -> Tensor:
+        """Classes that are alike have the mean of theirs."""
+        assert self.apart is not None
+        rest = counts.masked_fill(self.apart, 0).sum(-1, keepdim=True) / (counts.shape[-1] - 1)
+        return torch.where(self.apart, counts, rest)
+
+
+def priors_of(
+    log_likelihood: Float[Tensor, "task query class"],
+    there: Float[Tensor, "task query 1"] | None = None,
+    before: Float[Tensor, "task class"] | None = None,
+) -> Priors:
+    """Those of ``CONCENTRATIONS``, and the class apart is the one that most queries go to by themselves.
+
+    Args:
+        log_likelihood: ℓ.
+        there: 0 for rows that are no query.
+        before: queries of each class that were counted earlier.
+    """
+    classes = log_likelihood.shape[-1]
+    found = _only(log_likelihood.softmax(-1), there).sum(-2)
+    found = found if before is None else found + before
+    apart = one_hot(found.argmax(-1), classes).bool().unsqueeze(1)
+    alike = log_likelihood.new_tensor(CONCENTRATIONS).view(-1, 1, 1).expand(len(found), -1, 1, classes)
+    one = torch.where(apart, 1.0, 1.0 / (classes - 1)).to(found).unsqueeze(1)
+    counts = torch.cat([alike[:, :APART], one, alike[:, APART:]], 1)
+    return Priors(counts if before is None else counts + before.unsqueeze(1).unsqueeze(1), apart)
+
+
+def log_counts(counts: Float[Tensor, "*batch #query #class"], priors: Priors) -> Tensor:
+    """``ln(counts + a₀)``; where a class is apart, the others have the mean of theirs, or all their settled shares."""
+    total = counts + priors.counts
+    if priors.apart is not None:
+        settled = priors.shares
+        total[..., APART, :, :] = priors._shared(total[..., APART, :, :]) if settled is None else settled
+    return total.log()
+
+
+def log_others(assignments: Float[Tensor, "*batch query class"], priors: Priors) -> Tensor:
+    """``ln(Σ_{m≠n} r_mk + a₀)``."""
+    return log_counts((assignments.sum(-2, keepdim=True) - assignments).clamp_min(0), priors)
 
 
 def collapsed(
     log_likelihood: Float[Tensor, "*task query class"],
-    concentrations: Float[Tensor, "*task concentration 1 #class"],
+    priors: Priors,
     there: Float[Tensor, "*task query 1"] | None = None,
     rounds: int = ROUNDS,
-    start: Float[Tensor, "*task concentration query class"] | None = None,
-) -> Float[Tensor, "*task concentration query class"]:
-    """Assignments for every concentration, after some rounds.
+    start: Float[Tensor, "*task prior query class"] | None = None,
+) -> Float[Tensor, "*task prior query class"]:
+    """Assignments for every prior, after some rounds.
 
     Args:
         log_likelihood: ℓ.
-        concentrations: a₀.
+        priors: on the proportions.
         there: 0 for rows that are no query.
         rounds: how many.
         start: assignments to begin with; those of each query by itself unless given.
     """
     likelihood = log_likelihood.unsqueeze(-3)
     there = None if there is None else there.unsqueeze(-3)
-    kinds = *likelihood.shape[:-3], len(concentrations), *likelihood.shape[-2:]
+    kinds = *likelihood.shape[:-3], priors.counts.shape[-3], *likelihood.shape[-2:]
     r = _only(likelihood.softmax(-1), there).expand(kinds) if start is None else start
     for _ in range(rounds):
-        r = _only((likelihood + log_others(r, concentrations)).softmax(-1), there)
+        r = _only((likelihood + log_others(r, priors)).softmax(-1), there)
     return r
 
 
 def evidence_bound(
     log_likelihood: Float[Tensor, "*batch query class"],
     assignments: Float[Tensor, "*batch query class"],
-    concentrations: Float[Tensor, "*task concentration 1 #class"],
+    priors: Priors,
 ) -> Tensor:
     r"""``F(a₀) = Σ r (ℓ − ln r) + Σ_k [lnΓ(σ_k + a₀) − lnΓ(a₀)] + lnΓ(K a₀) − lnΓ(K a₀ + Q)``, at most
     ``ln p(queries | a₀)``.
 
+    Where one class is apart the sum is over two parts, that class and the ``σ`` queries of the others, each of which is
+    of one of K − 1 classes: less ``σ ln(K − 1)``, and less ln K for which class it is.
+
     Example:
         >>> clear = torch.tensor([[4.0, 0.0, 0.0]] * 9 + [[0.0, 0.6, 0.0]])
-        >>> a0 = torch.tensor([0.1, 100.0]).view(-1, 1, 1)
+        >>> a0 = Priors(torch.tensor([0.1, 100.0]).view(-1, 1, 1))
         >>> few, all_alike = evidence_bound(clear, collapsed(clear, a0), a0)
         >>> bool(few > all_alike)  # one class explains the queries better than three
         True
     """
     counts = assignments.sum(-2)
-    a = concentrations.squeeze(-2).expand_as(counts)
+    a = priors.counts.squeeze(-2).expand_as(counts)
     tiny = torch.finfo(assignments.dtype).tiny  # r ln r, with a gradient at r = 0
     fit: Tensor = (assignments * (log_likelihood - assignments.clamp_min(tiny).log())).sum((-2, -1))
-    gained = (torch.lgamma(counts + a) - torch.lgamma(a)).sum(-1)
+    gained = _gained(counts, a).sum(-1)
+    if priors.apart is not None:
+        gained = torch.cat([gained[..., :APART], _apart(counts, a, priors.apart), gained[..., APART + 1 :]], -1)
     a = a.sum(-1)
     return fit + gained + torch.lgamma(a) - torch.lgamma(a + counts.sum(-1))
+
+
+def _gained(counts: Tensor, a: Tensor) -> Tensor:
+    return torch.lgamma(counts + a) - torch.lgamma(a)
+
+
+def _apart(counts: Tensor, a: Tensor, apart: Tensor) -> Float[Tensor, "*task 1"]:
+    """What the prior that sets a class apart gains."""
+    counts, a, classes = counts[..., APART, :], a[..., APART, :], counts.shape[-1]
+    own, rest = apart.squeeze(-2).to(counts), (~apart.squeeze(-2)).to(counts)
+    both = [_gained((counts * part).sum(-1), (a * part).sum(-1)) for part in (own, rest)]
+    which: Tensor = both[0] + both[1] - (counts * rest).sum(-1) * math.log(classes - 1) - math.log(classes)
+    return which.unsqueeze(-1)
 
 
 def balance_offsets(

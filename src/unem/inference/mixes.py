@@ -7,15 +7,15 @@ from typing import Literal
 import torch
 
 from unem.core import Task
-from unem.core.proportions import CONCENTRATIONS
+from unem.core.proportions import APART, CONCENTRATIONS
 from unem.methods import Method
 from unem.methods.evidence import CHOSEN, Evidence, fit_likelihood, learned_numbers, queries_of, weigh_beliefs
 
 __all__ = ["Mix", "believed_mix"]
 
-Mix = Literal["few", "uneven", "even", "alone"]
-"""Few of the classes, an uneven mix of them, all alike; or each query by itself."""
-FEW, UNEVEN = 0.1, 4.0  # concentrations up to which a mix is called so
+Mix = Literal["few", "uneven", "one", "even", "alone"]
+"""Few of the classes, an uneven mix of them, one beside others that are alike, all alike; or each query by itself."""
+FEW = 0.1  # concentration up to which a mix is called so
 
 
 def believed_mix(task: Task, method: Method) -> tuple[Mix, float] | None:
@@ -40,8 +40,9 @@ def believed_mix(task: Task, method: Method) -> tuple[Mix, float] | None:
     with torch.no_grad():
         likelihood = fit_likelihood(task, text)
         weights = weigh_beliefs(numbers, likelihood, queries_of(likelihood, task.query, text)[1]).weights[0]
-    shares: dict[Mix, float] = {"few": 0.0, "uneven": 0.0, "even": 0.0, "alone": float(weights[-1])}
-    for concentration, weight in zip(CONCENTRATIONS, weights.tolist()[:-1], strict=True):
-        shares["few" if concentration <= FEW else "uneven" if concentration <= UNEVEN else "even"] += weight
+    *said, one, even, alone = weights.tolist()
+    shares: dict[Mix, float] = {"few": 0.0, "uneven": 0.0, "one": one, "even": even, "alone": alone}
+    for concentration, weight in zip(CONCENTRATIONS[:APART], said, strict=True):
+        shares["few" if concentration <= FEW else "uneven"] += weight
     mix = max(shares, key=lambda m: shares[m])
     return mix, shares[mix]

@@ -47,6 +47,7 @@ def sentence(reason: Reason, what: str = "image") -> str:
 MIXES = {
     "few": "look like few of the classes",
     "uneven": "look like an uneven mix of the classes",
+    "one": "look like mostly one class, with the others alike",
     "even": "look like all classes alike",
     "alone": "say too little of the mix of classes, so that each is judged by itself",
 }

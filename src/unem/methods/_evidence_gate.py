@@ -32,22 +32,22 @@ class GateInputs(NamedTuple):
 
     Attributes:
         evidence: of each belief, before the means moved.
-        evidence_moved: of each concentration, after.
-        entropy: of the proportions that each concentration finds before the means moved, less that of all alike.
+        evidence_moved: of each prior, after.
+        entropy: of the proportions that each prior finds before the means moved, less that of all alike.
         entropy_moved: the same of each belief's answer.
         confidence: mean of the largest probability of each belief's answer.
-        agreement: share of the queries to which a concentration gives the label that they get by themselves.
+        agreement: share of the queries to which a prior gives the label that they get by themselves.
         collision: how often two queries are of one class, by how alike the queries are, classes unseen.
         collision_moved: the same by each belief's answer.
         queries, classes, shots, overlap, calibrated: of the tasks.
     """
 
     evidence: Float[Tensor, "task belief"]
-    evidence_moved: Float[Tensor, "task concentration"]
-    entropy: Float[Tensor, "task concentration"]
+    evidence_moved: Float[Tensor, "task prior"]
+    entropy: Float[Tensor, "task prior"]
     entropy_moved: Float[Tensor, "task belief"]
     confidence: Float[Tensor, "task belief"]
-    agreement: Float[Tensor, "task concentration"]
+    agreement: Float[Tensor, "task prior"]
     collision: Float[Tensor, " task"]
     collision_moved: Float[Tensor, "task belief"]
     queries: Float[Tensor, " task"]
@@ -76,8 +76,8 @@ class GateInputs(NamedTuple):
         return 1 - self.calibrated.unsqueeze(1)
 
 
-def _curve(evidence: Float[Tensor, "task concentration"]) -> Float[Tensor, "task other"]:
-    """Against that of the last concentration, "all classes alike"."""
+def _curve(evidence: Float[Tensor, "task prior"]) -> Float[Tensor, "task other"]:
+    """Against that of the last prior, "all classes alike"."""
     return evidence[:, :-1] - evidence[:, -1:]
 
 

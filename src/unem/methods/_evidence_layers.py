@@ -1,9 +1,9 @@
 """The layers of ``evidence``: each belief about the proportions moves the class means by itself, a gate weighs them.
 
-Where the paper's loop has one λ, here each concentration a₀ of a Dirichlet prior is a belief of its own, from "one or
-two classes" to "all classes alike"; the last belief is each query by itself. In each layer the means of a belief move
-towards its queries, which count less than labelled samples, and its queries are judged by the means and the counts of
-the others. How probable a belief makes the queries, its evidence, decides how much its answer counts.
+Where the paper's loop has one λ, here each prior on the class proportions is a belief of its own, from "one or two
+classes" to "one class apart" and "all classes alike"; the last belief is each query by itself. In each layer the means
+of a belief move towards its queries, which count less than labelled samples, and its queries are judged by the means
+and the counts of the others. How probable a belief makes the queries, its evidence, decides how much its answer counts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unem.core.proportions import CONCENTRATIONS, balanced, collapsed, evidence_bound, log_others
+from unem.core.proportions import Priors, balanced, collapsed, evidence_bound, log_others, priors_of
 from unem.methods._evidence_gate import GateInputs, belief_weights, collisions, entropies
 from unem.methods._evidence_numbers import EvidenceNumbers
 from unem.methods._likelihood import Likelihood
@@ -60,20 +60,22 @@ class Beliefs:
     Attributes:
         independent: ``ln p(query | class)`` by the support alone, texts included.
         weights: of the beliefs; the last is each query by itself.
-        pulling: shares of the queries in the means of each concentration, as of the last layer.
+        priors: of the beliefs but the last.
+        pulling: shares of the queries in the means of each prior, as of the last layer.
         moved: ``ln p(query | class)`` by those means.
-        assignments: of each concentration, as of the last layer.
-        answers: the same but for the last concentration, "all classes alike".
+        assignments: of each prior, as of the last layer.
+        answers: the same but for the last prior, "all classes alike".
         evidence: of each belief, by the means of the support.
         seen: what the gate sees of them.
     """
 
     independent: Float[Tensor, "task query class"]
     weights: Float[Tensor, "task belief"]
-    pulling: Float[Tensor, "task concentration query class"]
-    moved: Float[Tensor, "task concentration query class"]
-    assignments: Float[Tensor, "task concentration query class"]
-    answers: Float[Tensor, "task concentration query class"]
+    priors: Priors
+    pulling: Float[Tensor, "task prior query class"]
+    moved: Float[Tensor, "task prior query class"]
+    assignments: Float[Tensor, "task prior query class"]
+    answers: Float[Tensor, "task prior query class"]
     evidence: Float[Tensor, "task belief"]
     seen: GateInputs
 
@@ -84,7 +86,7 @@ class Beliefs:
 def averaged(
     weights: Float[Tensor, "task belief"],
     independent: Float[Tensor, "task query class"],
-    answers: Float[Tensor, "task concentration query class"],
+    answers: Float[Tensor, "task prior query class"],
 ) -> Float[Tensor, "task query class"]:
     """Of the answers of all beliefs; the last is each query by itself, given its logits."""
     single = weights[:, -1:].unsqueeze(-1) * independent.softmax(-1)
@@ -102,32 +104,30 @@ def weigh_beliefs(numbers: EvidenceNumbers, likelihood: Likelihood, queries: Que
 def run_beliefs(numbers: EvidenceNumbers, likelihood: Likelihood, queries: Queries) -> Beliefs:
     """All layers, each belief by itself: not weighed yet."""
     there = None if queries.there is None else queries.there.unsqueeze(1)
-    a0 = queries.cross.new_tensor(CONCENTRATIONS).view(-1, 1, 1)
-    if queries.earlier is not None:
-        a0 = a0 + queries.earlier.counts.unsqueeze(1).unsqueeze(1)
     single = _with(likelihood.of_support(queries.cross, numbers), queries.side)
-    first = collapsed(single, a0, queries.there)
-    before = evidence_bound(single.unsqueeze(1), first, a0)
+    priors = priors_of(single.detach(), queries.there, None if queries.earlier is None else queries.earlier.counts)
+    first = collapsed(single, priors, queries.there)
+    before, priors = evidence_bound(single.unsqueeze(1), first, priors), priors.settled(first)
     flat = single / likelihood.tempered(numbers.temperature[0], single.ndim)
-    r = collapsed(flat, a0, queries.there, FLAT_ROUNDS, first)
+    r = collapsed(flat, priors, queries.there, FLAT_ROUNDS, first)
     r = _replaced(r, balanced(single, numbers.even_variance, queries.there))
     pulling, moved, layers = r, single.unsqueeze(1), len(numbers.moved)
     for layer in range(layers):
         pulling = numbers.query_weight[layer] * r
         moved = _with(_moved(numbers, likelihood, queries, pulling), queries.side)
         moved = likelihood.partly(moved, single, numbers.moved[layer], numbers)
-        prior = numbers.class_balance.view(-1, 1, 1) * log_others(r, a0)
+        prior = numbers.class_balance.view(-1, 1, 1) * log_others(r, priors)
         tempered = moved / likelihood.tempered(numbers.temperature[layer], moved.ndim)
         r = _there((tempered + prior).softmax(-1), there)
         if layer < layers - 1:
             r = _replaced(r, _there(moved[:, -1].softmax(-1), queries.there))
     answers = _replaced(r, balanced(moved[:, -1], numbers.even_variance, queries.there))
-    last = _there((moved[:, -1:] + log_others(r, a0)[:, -1:]).softmax(-1), there)
-    after = evidence_bound(moved, torch.cat([r[:, :-1], last], 1), a0)
-    evidence = torch.cat([before, before[:, -1:]], 1)  # each query by itself has that of the last concentration
+    last = _there((moved[:, -1:] + log_others(r, priors)[:, -1:]).softmax(-1), there)
+    after = evidence_bound(moved, torch.cat([r[:, :-1], last], 1), priors)
+    evidence = torch.cat([before, before[:, -1:]], 1)  # each query by itself has that of the last prior
     alone = _there(single.softmax(-1), queries.there).unsqueeze(1)
     seen = _gate_inputs(likelihood, queries, evidence, after, first, torch.cat([answers, alone], 1).detach())
-    return Beliefs(single, torch.zeros_like(evidence), pulling, moved, r, answers, evidence, seen)
+    return Beliefs(single, torch.zeros_like(evidence), priors, pulling, moved, r, answers, evidence, seen)
 
 
 def _gate_inputs(
@@ -177,7 +177,7 @@ def _seen_collision(likelihood: Likelihood, queries: Queries) -> Float[Tensor, "
 
 
 def _moved(numbers: EvidenceNumbers, likelihood: Likelihood, queries: Queries, pulling: Tensor) -> Tensor:
-    """By the means of support and queries, ``[task, concentration, query, class]``."""
+    """By the means of support and queries, ``[task, prior, query, class]``."""
     cross, squares = queries.cross.unsqueeze(1), likelihood.squares.view(len(queries.cross), 1, 1, -1)
     pulled = queries.gram.unsqueeze(1) @ pulling
     sizes = likelihood.counts.view(len(queries.cross), 1, 1, -1) + pulling.sum(2, keepdim=True)
@@ -187,7 +187,7 @@ def _moved(numbers: EvidenceNumbers, likelihood: Likelihood, queries: Queries, p
 
 
 def _replaced(assignments: Tensor, last: Tensor) -> Tensor:
-    """With another answer of the last concentration, "all classes alike"."""
+    """With another answer of the last prior, "all classes alike"."""
     return torch.cat([assignments[:, :-1], last.unsqueeze(1)], 1)
 
 

@@ -95,7 +95,7 @@ def fit_linear(likelihood: Likelihood, queries: Queries, beliefs: Beliefs) -> Li
 
 def with_linear(
     weights: Float[Tensor, "task belief"],
-    answers: Float[Tensor, "task concentration query class"],
+    answers: Float[Tensor, "task prior query class"],
     logits: Float[Tensor, "task query class"],
     share: Float[Tensor, " task"],
     joint: Float[Tensor, "task query class"],
@@ -104,7 +104,7 @@ def with_linear(
 
     Args:
         weights: of the beliefs.
-        answers: of each concentration.
+        answers: of each prior.
         logits: of the linear classifier.
         share: of it.
         joint: the average without it.

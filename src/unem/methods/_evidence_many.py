@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from unem.core.proportions import CONCENTRATIONS, balance_offsets
+from unem.core.proportions import PRIORS, Priors, balance_offsets, log_counts
 from unem.core.task import Task
 from unem.core.whitening import Whitened
 from unem.methods._evidence_layers import Queries, averaged, weigh_beliefs
@@ -46,8 +46,9 @@ class Settled:
 
     Attributes:
         weights: of the beliefs; the last is each query by itself.
-        sums, squares, sizes, pulled_squares: of support and sampled queries, by concentration and class.
-        counts: of all queries, by concentration and class.
+        priors: of the others.
+        sums, squares, sizes, pulled_squares: of support and sampled queries, by prior and class.
+        counts: of all queries, by prior and class.
         offsets: of the belief that all classes are alike.
         linear, intercept, linear_share: of the linear classifier.
     """
@@ -55,11 +56,12 @@ class Settled:
     numbers: EvidenceNumbers
     likelihood: Likelihood
     weights: Float[Tensor, "task belief"]
+    priors: Priors
     sums: Whitened
-    squares: Float[Tensor, "task concentration 1 class"]
-    sizes: Float[Tensor, "task concentration 1 class"]
-    pulled_squares: Float[Tensor, "task concentration 1 class"]
-    counts: Float[Tensor, "task concentration 1 class"]
+    squares: Float[Tensor, "task prior 1 class"]
+    sizes: Float[Tensor, "task prior 1 class"]
+    pulled_squares: Float[Tensor, "task prior 1 class"]
+    counts: Float[Tensor, "task prior 1 class"]
     offsets: Float[Tensor, "task 1 class"]
     linear: Whitened
     intercept: Float[Tensor, "task 1 class"]
@@ -75,7 +77,7 @@ class Settled:
         return self.likelihood.doubted(joint, independent, self.numbers)
 
     def assign(self, rows: Whitened, side: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The independent logits, and what each concentration says; ``[task, concentration, query, class]``."""
+        """The independent logits, and what each prior says; ``[task, prior, query, class]``."""
         likelihood, numbers = self.likelihood, self.numbers
         independent = likelihood.of_support(likelihood.whitening.products(rows, likelihood.sums), numbers)
         _, kinds, _, classes = self.sizes.shape
@@ -85,16 +87,15 @@ class Settled:
         moved = likelihood.partly(moved, independent, numbers.moved[-1], numbers)
         if side is not None:
             independent, moved = independent + side, moved + side.unsqueeze(1)
-        prior, balance = self.counts.new_tensor(CONCENTRATIONS).view(-1, 1, 1), numbers.class_balance.view(-1, 1, 1)
-        r = torch.zeros_like(moved)
+        r, balance = torch.zeros_like(moved), numbers.class_balance.view(-1, 1, 1)
         for _ in range(2):  # the second time without the query itself
-            others = ((self.counts - r).clamp_min(0) + prior).log()
-            r = (moved / likelihood.tempered(numbers.temperature[-1], moved.ndim) + balance * others).softmax(-1)
+            prior = balance * log_counts((self.counts - r).clamp_min(0), self.priors)
+            r = (moved / likelihood.tempered(numbers.temperature[-1], moved.ndim) + prior).softmax(-1)
         even = (moved[:, -1] - self.offsets).softmax(-1)
         return independent, torch.cat([r[:, :-1], even.unsqueeze(1)], 1)
 
-    def counted(self, parts: Iterator[tuple[Whitened, Tensor | None]]) -> Float[Tensor, "task concentration 1 class"]:
-        """Sums over queries of what each concentration says."""
+    def counted(self, parts: Iterator[tuple[Whitened, Tensor | None]]) -> Float[Tensor, "task prior 1 class"]:
+        """Sums over queries of what each prior says."""
         total = torch.zeros_like(self.counts)
         for rows, side in parts:
             total += self.assign(rows, side)[1].sum(2, keepdim=True)
@@ -127,6 +128,7 @@ def settle_on(
         numbers,
         likelihood,
         weights / weights.sum(1, keepdim=True),
+        beliefs.priors,
         sums,
         likelihood.whitening.squares(sums).unflatten(1, (kinds, classes)).unsqueeze(2),
         sizes,
@@ -150,7 +152,7 @@ def seen_parts(
     likelihood: Likelihood, task: Task, text: Tensor | None = None
 ) -> Iterator[tuple[Whitened, Tensor | None]]:
     """Whitened queries and what texts say of them, as many at a time as memory is meant to hold."""
-    numbers = likelihood.whitening.width + 8 * len(CONCENTRATIONS) * task.num_classes
+    numbers = likelihood.whitening.width + 8 * PRIORS * task.num_classes
     for query in task.query.split(max(1, QUERY_BYTES // (numbers * task.query.element_size() * len(task))), 1):
         yield likelihood.whitening.see(query), side_of(likelihood, query, text)
 

@@ -16,12 +16,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unem.core.proportions import CONCENTRATIONS
+from unem.core.proportions import PRIORS
 
 __all__ = ["CHOSEN", "GATE_INPUTS", "EvidenceNumbers", "learned_numbers", "numbers_from"]
 
-BELIEFS = len(CONCENTRATIONS) + 1  # the concentrations, and each query by itself
-GATE_INPUTS, GATE_UNITS = 5 + 3 * (len(CONCENTRATIONS) - 1) + 2 * len(CONCENTRATIONS) + 3 * BELIEFS + 2, 16
+BELIEFS = PRIORS + 1  # the last is each query by itself
+GATE_INPUTS, GATE_UNITS = 5 + 3 * (PRIORS - 1) + 2 * PRIORS + 3 * BELIEFS + 2, 16
 
 
 class EvidenceNumbers(NamedTuple):
@@ -36,7 +36,7 @@ class EvidenceNumbers(NamedTuple):
         moved: weight of the likelihood with moved means, for each layer.
         moved_unknown: times so much where nothing could be held out.
         temperature: T of the likelihood in each layer, the first also before it; 1 where nothing could be held out.
-        class_balance: β of each concentration: how much ``ln(counts of the others + a₀)`` counts.
+        class_balance: β of each prior: how much ``ln(counts of the others + a₀)`` counts.
         sharpness: ``ln τ = sharpness · (1, ln Q/75, ln R/4)``, τ multiplying the evidence.
         collision: ``ln`` of what speaks against a belief for each squared nat by which its proportions disagree with
             how alike the queries are: ``collision · (1, ln Q/75, ln R/4, ln n/4, 1 where nothing could be held out)``.
@@ -60,7 +60,7 @@ class EvidenceNumbers(NamedTuple):
     moved: Float[Tensor, " layer"]
     moved_unknown: Float[Tensor, ""]
     temperature: Float[Tensor, " layer"]
-    class_balance: Float[Tensor, " concentration"]
+    class_balance: Float[Tensor, " prior"]
     sharpness: Float[Tensor, " 3"]
     collision: Float[Tensor, " 5"]
     belief: Float[Tensor, " belief"]
@@ -101,11 +101,11 @@ CHOSEN = numbers_from(
         "moved": (0.5,),
         "moved_unknown": 0.0,
         "temperature": (1.0,),
-        "class_balance": (1.0,) * len(CONCENTRATIONS),
+        "class_balance": (1.0,) * PRIORS,
         "sharpness": (0.0,) * 3,
         "collision": (_NOTHING, 0.0, 0.0, 0.0, 0.0),
-        "belief": (0.0,) * len(CONCENTRATIONS) + (_NOTHING,),
-        "belief_per_query": (0.0,) * (len(CONCENTRATIONS) - 1) + (0.025, 0.0),
+        "belief": (0.0,) * PRIORS + (_NOTHING,),
+        "belief_per_query": (0.0,) * (PRIORS - 1) + (0.025, 0.0),
         "belief_per_query_unknown": (0.0,) * BELIEFS,
         "gate_in": ((0.0,) * GATE_UNITS,) * GATE_INPUTS,
         "gate_bias": (0.0,) * GATE_UNITS,

@@ -107,11 +107,11 @@ class Likelihood:
 
     def partly(
         self,
-        moved: Float[Tensor, "task concentration query class"],
+        moved: Float[Tensor, "task prior query class"],
         independent: Tensor,
         share: Tensor,
         numbers: EvidenceNumbers,
-    ) -> Float[Tensor, "task concentration query class"]:
+    ) -> Float[Tensor, "task prior query class"]:
         """Some of the likelihood by moved means, the rest by those of the support; less where not calibrated."""
         share = share * torch.where(self.calibrated, 1.0, numbers.moved_unknown).view(-1, 1, 1, 1)
         return share * moved + (1 - share) * independent.unsqueeze(1)
@@ -195,7 +195,7 @@ def fit_likelihood(task: Task, text: Tensor | None = None) -> Likelihood:
     scale, spread, apart = (task.query.new_full((len(task),), v) for v in (UNKNOWN_SCALE, 1.0, 2 / UNKNOWN_OVERLAP))
     weight = None if text is None else task.query.new_full((len(task),), UNKNOWN_TEXT)
     if task.even_shots > 1 if task.even_shots is not None else bool(calibrated.any()):  # a program cannot look
-        held = _Calibration(leave_each_out(residuals, task.support, member))
+        held = _Calibration(leave_each_out(residuals, task.support, member, task.even_shots))
         found = held.calibrate(counts, similarity)
         scale, spread, apart = (
             torch.where(calibrated, new, old) for new, old in zip(found[:3], (scale, spread, apart), strict=True)

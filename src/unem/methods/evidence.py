@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unem.core.memory import in_parts
-from unem.core.proportions import CONCENTRATIONS, balanced, collapsed, evidence_bound
+from unem.core.proportions import PRIORS, balanced, collapsed, evidence_bound, priors_of
 from unem.core.task import Prediction, Task, predicted
 from unem.core.whitening import Whitened
 from unem.errors import InputError
@@ -83,7 +83,7 @@ class _OnWhitened(Settings):
         samples = task.support_labels.shape[1]
         numbers = samples * (12 * samples + 4 * task.num_features) + len(SCALES) * samples * task.num_classes
         together = min(task.num_queries, MOST_TOGETHER)
-        numbers += together * (2 * task.num_features + 12 * len(CONCENTRATIONS) * task.num_classes + 2 * together)
+        numbers += together * (2 * task.num_features + 12 * PRIORS * task.num_classes + 2 * together)
         numbers += 4 * (task.num_classes + together) ** 2
         numbers += task.num_queries * task.num_classes
         with torch.no_grad():
@@ -143,11 +143,11 @@ class Evidence(_OnWhitened):
     Nothing is trained on the user's data.
 
     On likelihoods in whitened directions, calibrated on held-out support samples, each query is judged by the counts of
-    the others under a symmetric Dirichlet(a₀) prior on the proportions. Beliefs from "one or two classes" to "all
-    classes alike" each move the class means towards the queries, layer by layer, a mean being believed as much as there
-    are samples behind it. They are averaged by their evidence, so that with all classes present the answer stays close
-    to the independent one. Where beliefs in few classes count, logistic regression on class means and on the queries
-    that they are sure of answers with them.
+    the others under a prior on the class proportions: a symmetric Dirichlet(a₀), or one that sets a class apart from
+    others that are alike. Beliefs from "one or two classes" to "all classes alike" each move the class means towards
+    the queries, layer by layer, a mean being believed as much as there are samples behind it. They are averaged by
+    their evidence, so that with all classes present the answer stays close to the independent one. Where beliefs in few
+    classes count, logistic regression on class means and on the queries that they are sure of answers with them.
 
     Where there are more than some thousand queries, that many of them move the means, and all are counted and judged.
 
@@ -233,9 +233,9 @@ class ZeroShotEvidence(Settings):
 
 def _by_evidence(log_likelihood: Float[Tensor, "task query class"]) -> Float[Tensor, "task query class"]:
     """Beliefs on likelihoods that stay as they are, averaged by their evidence alone."""
-    a0, numbers = log_likelihood.new_tensor(CONCENTRATIONS).view(-1, 1, 1), CHOSEN.to(log_likelihood)
-    r = collapsed(log_likelihood, a0, rounds=ZERO_SHOT_ROUNDS)
-    bound = evidence_bound(log_likelihood.unsqueeze(1), r, a0)
+    priors, numbers = priors_of(log_likelihood), CHOSEN.to(log_likelihood)
+    r = collapsed(log_likelihood, priors, rounds=ZERO_SHOT_ROUNDS)
+    bound = evidence_bound(log_likelihood.unsqueeze(1), r, priors)
     offsets = numbers.belief + log_likelihood.shape[1] * numbers.belief_per_query
     weights = (bound + offsets[:-1]).softmax(1)
     r = torch.cat([r[:, :-1], balanced(log_likelihood, numbers.even_variance).unsqueeze(1)], 1)
