@@ -4,6 +4,7 @@ Run: python benchmarks/evidence_ablation.py FEATURES... [--draws 4] [-o FILE.jso
 
 * whitening: directions as they are, of unit length and centred (the covariance is shrunk to the identity);
 * evidence: one belief about the class proportions (concentration 1) instead of an average by evidence;
+* apart: no belief in one class that is apart from others that are alike;
 * query weight: the likelihood by moved means alone, where it is otherwise mixed with that of the support's means;
 * moved means: class means stay where the support puts them;
 * flat start: the likelihood is as sharp in the first layers as in the last;
@@ -27,13 +28,24 @@ import torch
 
 import unem
 from situations import INDEPENDENT, SITUATIONS, Draw, draws
-from unem.core.proportions import CONCENTRATIONS
+from unem.core.proportions import APART, CONCENTRATIONS
 from unem.core.whitening import fit_whitening
 from unem.methods import _likelihood, evidence  # noqa: PLC2701
 
 SHOTS = [3, 5]
-INGREDIENTS = "whitening", "evidence", "query weight", "moved means", "flat start", "linear classifier", "alike", "gate"
+INGREDIENTS = (
+    "whitening",
+    "evidence",
+    "apart",
+    "query weight",
+    "moved means",
+    "flat start",
+    "linear classifier",
+    "alike",
+    "gate",
+)
 NEARLY = 1 - 1e-6  # of the covariance is the identity
+NEVER = -1e4  # nats
 
 
 def changed(numbers: evidence.EvidenceNumbers, name: str) -> evidence.EvidenceNumbers:
@@ -48,8 +60,12 @@ def changed(numbers: evidence.EvidenceNumbers, name: str) -> evidence.EvidenceNu
     if name == "alike":
         no_effect = torch.zeros_like(numbers.linear_collision)
         return numbers._replace(collision=evidence.CHOSEN.collision.to(no_effect), linear_collision=no_effect)
+    if name == "apart":
+        belief = numbers.belief.clone()
+        belief[APART] = NEVER
+        return numbers._replace(belief=belief)
     if name == "evidence":
-        one = torch.full_like(numbers.belief, -1e4)
+        one = torch.full_like(numbers.belief, NEVER)
         one[CONCENTRATIONS.index(1.0)] = 0.0
         return numbers._replace(belief=one, belief_per_query=torch.zeros_like(one), **no_gate)
     moved = {"query weight": torch.ones_like(numbers.moved), "moved means": torch.zeros_like(numbers.moved)}

@@ -113,3 +113,10 @@ def test_the_first_batch_of_evidence_is_its_prediction():
     torch.testing.assert_close(
         first, unem.create_method("evidence").predict(unem.Task(support, labels, query)).probabilities
     )
+
+
+def test_a_stream_of_a_single_class_is_that_class():
+    support, query, _, _ = drawn(20)
+    stream = Stream(unem.create_method("evidence"), support, torch.zeros(len(support), dtype=torch.long))
+    for part in query.split(8):
+        assert torch.equal(stream.predict(part).probabilities, torch.ones(len(part), 1))

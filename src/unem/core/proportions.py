@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 __all__ = [
+    "APART",
     "CONCENTRATIONS",
     "PRIORS",
     "Priors",
@@ -37,7 +38,8 @@ CONCENTRATIONS = (0.01, 0.1, 0.3, 1.0, 4.0, 100.0)
 """From "one or two classes" to "all classes alike", the last."""
 PRIORS = len(CONCENTRATIONS) + 1
 """These, and before the last "one class apart, the others alike"."""
-APART = PRIORS - 2  # its place
+APART = PRIORS - 2
+"""The place of that one."""
 ROUNDS = 10
 DAMPING = 0.7
 
@@ -68,7 +70,7 @@ class Priors(NamedTuple):
     def _shared(self, counts: Float[Tensor, "*task #query class"]) -> Tensor:
         """Classes that are alike have the mean of theirs."""
         assert self.apart is not None
-        rest = counts.masked_fill(self.apart, 0).sum(-1, keepdim=True) / (counts.shape[-1] - 1)
+        rest = counts.masked_fill(self.apart, 0).sum(-1, keepdim=True) / _beside(counts)
         return torch.where(self.apart, counts, rest)
 
 
@@ -89,7 +91,7 @@ def priors_of(
     found = found if before is None else found + before
     apart = one_hot(found.argmax(-1), classes).bool().unsqueeze(1)
     alike = log_likelihood.new_tensor(CONCENTRATIONS).view(-1, 1, 1).expand(len(found), -1, 1, classes)
-    one = torch.where(apart, 1.0, 1.0 / (classes - 1)).to(found).unsqueeze(1)
+    one = torch.where(apart, 1.0, 1.0 / _beside(found)).to(found).unsqueeze(1)
     counts = torch.cat([alike[:, :APART], one, alike[:, APART:]], 1)
     return Priors(counts if before is None else counts + before.unsqueeze(1).unsqueeze(1), apart)
 
@@ -163,15 +165,17 @@ def evidence_bound(
 
 
 def _gained(counts: Tensor, a: Tensor) -> Tensor:
+    a = a.clamp_min(torch.finfo(a.dtype).tiny)  # 0 where a single class leaves none beside it
     return torch.lgamma(counts + a) - torch.lgamma(a)
 
 
 def _apart(counts: Tensor, a: Tensor, apart: Tensor) -> Float[Tensor, "*task 1"]:
     """What the prior that sets a class apart gains."""
-    counts, a, classes = counts[..., APART, :], a[..., APART, :], counts.shape[-1]
+    counts, a = counts[..., APART, :], a[..., APART, :]
     own, rest = apart.squeeze(-2).to(counts), (~apart.squeeze(-2)).to(counts)
     both = [_gained((counts * part).sum(-1), (a * part).sum(-1)) for part in (own, rest)]
-    which: Tensor = both[0] + both[1] - (counts * rest).sum(-1) * math.log(classes - 1) - math.log(classes)
+    ways = (counts * rest).sum(-1) * math.log(_beside(counts)) + math.log(counts.shape[-1])
+    which: Tensor = both[0] + both[1] - ways
     return which.unsqueeze(-1)
 
 
@@ -203,6 +207,11 @@ def balanced(
 ) -> Float[Tensor, "*task query class"]:
     """Assignments where all classes are alike; see :func:`balance_offsets`."""
     return _only((log_likelihood - balance_offsets(log_likelihood, variance, there, rounds)).softmax(-1), there)
+
+
+def _beside(values: Float[Tensor, "*batch class"]) -> int:
+    """How many classes there are beside one; of a single class none is, and nothing is asked of it."""
+    return max(values.shape[-1] - 1, 1)
 
 
 def _only(assignments: Tensor, there: Tensor | None) -> Tensor:
