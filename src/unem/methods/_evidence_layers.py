@@ -105,10 +105,10 @@ def run_beliefs(numbers: EvidenceNumbers, likelihood: Likelihood, queries: Queri
     """All layers, each belief by itself: not weighed yet."""
     there = None if queries.there is None else queries.there.unsqueeze(1)
     single = _with(likelihood.of_support(queries.cross, numbers), queries.side)
-    priors = priors_of(single.detach(), queries.there, None if queries.earlier is None else queries.earlier.counts)
+    flat = single / likelihood.tempered(numbers.temperature[0], single.ndim)
+    priors = priors_of(flat.detach(), queries.there, None if queries.earlier is None else queries.earlier.counts)
     first = collapsed(single, priors, queries.there)
     before, priors = evidence_bound(single.unsqueeze(1), first, priors), priors.settled(first)
-    flat = single / likelihood.tempered(numbers.temperature[0], single.ndim)
     r = collapsed(flat, priors, queries.there, FLAT_ROUNDS, first)
     r = _replaced(r, balanced(single, numbers.even_variance, queries.there))
     pulling, moved, layers = r, single.unsqueeze(1), len(numbers.moved)
