@@ -25,7 +25,7 @@ import torch
 
 import unem
 from unem.benchmark import fitted_exponent
-from unem.core.proportions import CONCENTRATIONS
+from unem.core.proportions import PRIORS
 from unem.methods import Method
 from unem.methods.evidence import learned_numbers
 
@@ -58,7 +58,7 @@ class Size:
     def flops(self) -> float:
         """Of one task."""
         k, q, d, s = self.classes, self.queries, self.features, SHOTS * self.classes
-        layers = len(learned_numbers().moved) * len(CONCENTRATIONS) * 2 * q * q * k
+        layers = len(learned_numbers().moved) * PRIORS * 2 * q * q * k
         if s < d:
             return 2 * s * s * d + s**3 + 2 * q * s * (d + s) + 2 * q * (q + k) * (d + s) + layers
         return 2 * s * d * d + d**3 + 2 * q * d * d + 2 * q * (q + k) * d + layers

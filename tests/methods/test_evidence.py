@@ -271,7 +271,8 @@ def test_without_its_units_the_gate_is_the_evidence_of_the_supports_means():
     seen = beliefs.seen
     level, _, by_overlap = numbers.sharpness
     sharpness = (level + by_overlap * (likelihood.overlap / 4).log()).exp().unsqueeze(1)
-    offsets = numbers.belief + 75 * likelihood.overlap.unsqueeze(1) * numbers.belief_per_query
+    offsets = numbers.belief + 8 * numbers.belief_per_class
+    offsets = offsets + 75 * likelihood.overlap.unsqueeze(1) * numbers.belief_per_query
     expected = (sharpness * beliefs.evidence + offsets).softmax(1)
     torch.testing.assert_close(belief_weights(numbers, seen), expected)
     torch.testing.assert_close(belief_weights(numbers, seen._replace(evidence_moved=-seen.evidence_moved)), expected)

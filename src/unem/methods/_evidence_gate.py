@@ -111,7 +111,8 @@ def belief_weights(
     total = inputs.evidence if earlier is None else inputs.evidence + earlier
     units = (inputs.table() @ numbers.gate_in + numbers.gate_bias).tanh()
     per_query = numbers.belief_per_query + unknown * numbers.belief_per_query_unknown
-    offsets = numbers.belief + (inputs.queries * inputs.overlap).unsqueeze(1) * per_query
+    offsets = numbers.belief + inputs.classes.unsqueeze(1) * numbers.belief_per_class
+    offsets = offsets + (inputs.queries * inputs.overlap).unsqueeze(1) * per_query
     evidence = sharpness * (total - total.amax(1, keepdim=True))
     against = strictness * inputs.disagreement().square()
     return (evidence - against + offsets + GATE_RANGE * units @ numbers.gate_out).softmax(1)

@@ -40,7 +40,9 @@ class EvidenceNumbers(NamedTuple):
         sharpness: ``ln τ = sharpness · (1, ln Q/75, ln R/4)``, τ multiplying the evidence.
         collision: ``ln`` of what speaks against a belief for each squared nat by which its proportions disagree with
             how alike the queries are: ``collision · (1, ln Q/75, ln R/4, ln n/4, 1 where nothing could be held out)``.
-        belief, belief_per_query: what speaks for each belief beforehand, in nats, and for each query and unit of R.
+        belief, belief_per_class: what speaks for each belief beforehand, in nats, and for each class: of more classes,
+            one is nearer to all queries than the others by the error of its mean.
+        belief_per_query: the same for each query and unit of R.
         belief_per_query_unknown: so much more where nothing could be held out.
         gate_in, gate_bias, gate_out: of a layer of tanh units that looks at what came of all beliefs.
         linear: of what beliefs in few classes say, the linear classifier has ``linear m/(linear m + S)``, with m sure
@@ -64,6 +66,7 @@ class EvidenceNumbers(NamedTuple):
     sharpness: Float[Tensor, " 3"]
     collision: Float[Tensor, " 5"]
     belief: Float[Tensor, " belief"]
+    belief_per_class: Float[Tensor, " belief"]
     belief_per_query: Float[Tensor, " belief"]
     belief_per_query_unknown: Float[Tensor, " belief"]
     gate_in: Float[Tensor, "input unit"]
@@ -105,6 +108,7 @@ CHOSEN = numbers_from(
         "sharpness": (0.0,) * 3,
         "collision": (_NOTHING, 0.0, 0.0, 0.0, 0.0),
         "belief": (0.0,) * PRIORS + (_NOTHING,),
+        "belief_per_class": (0.0,) * BELIEFS,
         "belief_per_query": (0.0,) * (PRIORS - 1) + (0.025, 0.0),
         "belief_per_query_unknown": (0.0,) * BELIEFS,
         "gate_in": ((0.0,) * GATE_UNITS,) * GATE_INPUTS,
