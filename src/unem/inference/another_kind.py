@@ -40,7 +40,7 @@ def relative_distance(task: Task) -> float | None:
             return None
         some = task.query[:, sample_rows(task.query)[0]]
         products = likelihood.whitening.products(likelihood.whitening.see(some), likelihood.sums)
-        expected = likelihood.spread.view(-1, 1, 1) * (1 + likelihood.variances)
+        expected = likelihood.spread.view(-1, 1, 1) * (1 + likelihood.variances) + likelihood.uneven
         return float((likelihood.distances(products) / expected).amin(-1).mean())
 
 

@@ -42,8 +42,9 @@ LEAST_OVERLAP = 0.1  # where held-out samples coincide with their means
 class Likelihood:
     r"""``ln p(query | class)``, calibrated on support samples that had no part in means and covariance.
 
-    ``ℓ_nk = −½ s(v_k) (‖x_n − m_k‖² − ρ(1 + v_k) − pΔ²)``, with ρ the squared distance of a sample to the true mean of
-    its class, Δ² how much farther other means are, v_k the variance of a mean over that of a sample (1/n_k), and
+    ``ℓ_nk = −½ s(v_k) (‖x_n − m_k‖² − ρ(1 + v_k) − e_k − pΔ²)``, with ρ the squared distance of a sample to the true
+    mean of its class, Δ² how much farther other means are, v_k the variance of a mean over that of a sample (1/n_k),
+    e_k what rows of length one change in that where classes have different numbers of samples, and
     ``s(v) = s (1 + κ v̄)/(1 + κ v)``: a mean of few samples is believed less. With texts, ``γ cos(z_n, t_k)`` is added.
 
     Attributes:
@@ -53,6 +54,7 @@ class Likelihood:
         scale: s.
         spread: ρ.
         apart: Δ².
+        uneven: e, of the samples of the support; 0 where all classes have as many.
         text_weight: γ.
         text_means: γ times the mean cosine of each class's samples with each text.
         calibrated: whether samples could be held out.
@@ -65,6 +67,7 @@ class Likelihood:
     scale: Float[Tensor, " task"]
     spread: Float[Tensor, " task"]
     apart: Float[Tensor, " task"]
+    uneven: Float[Tensor, "task 1 class"]
     text_weight: Float[Tensor, " task"] | None
     text_means: Float[Tensor, "task class class"] | None
     calibrated: Bool[Tensor, " task"]
@@ -122,12 +125,13 @@ class Likelihood:
 
     def with_more(self, sums: Whitened, counts: Float[Tensor, "task class"]) -> Likelihood:
         """With more samples in the class means."""
-        sums = self.sums + sums
-        return replace(self, sums=sums, squares=self.whitening.squares(sums), counts=self.counts + counts)
+        sums, total = self.sums + sums, self.counts + counts
+        uneven = self.uneven * (self.counts / total.clamp_min(1e-9)).square().unsqueeze(1)
+        return replace(self, sums=sums, squares=self.whitening.squares(sums), counts=total, uneven=uneven)
 
     def of_support(self, products: Float[Tensor, "task query class"], numbers: EvidenceNumbers) -> Tensor:
         """By the means of the support alone, from the products of queries with its sums."""
-        return self.at(self.distances(products), self.variances, numbers)
+        return self.at(self.distances(products), self.variances, self.uneven, numbers)
 
     def distances(self, products: Float[Tensor, "task query class"]) -> Float[Tensor, "task query class"]:
         """Squared, to the means of the support, from the products of queries with its sums."""
@@ -151,13 +155,13 @@ class Likelihood:
             assignments: how much of each query is in them.
             assigned_squares: ``Σ u²`` over the queries that are in them, by class.
         """
-        counts = self.counts.view(len(self.counts), *(1,) * (sizes.ndim - 2), -1)
+        counts, uneven = (x.view(len(x), *(1,) * (sizes.ndim - 2), -1) for x in (self.counts, self.uneven))
         others = (sizes - assignments).clamp_min(1e-6)
         distance = _squared(products, squares, sizes) * (sizes / others).square()
         variance = (counts + assigned_squares - assignments.square()) / others.square()
-        return self.at(distance, variance, numbers)
+        return self.at(distance, variance, uneven * (counts / others).square(), numbers)
 
-    def at(self, distance: Tensor, variance: Tensor, numbers: EvidenceNumbers) -> Tensor:
+    def at(self, distance: Tensor, variance: Tensor, uneven: Tensor, numbers: EvidenceNumbers) -> Tensor:
         """By squared distances to means of some variance."""
 
         def wide(values: Tensor) -> Tensor:
@@ -167,7 +171,8 @@ class Likelihood:
         scale = self.scale * (numbers.scale @ torch.cat([about(overlap / 4, self.shots / 4), unknown[None]])).exp()
         kappa = numbers.trust * overlap
         trusted = wide(scale * (1 + kappa * self.variances.mean((1, 2)))) / (1 + wide(kappa) * variance)
-        return -0.5 * trusted * (distance - wide(self.spread) * (1 + variance) - wide(numbers.pivot * self.apart))
+        expected = wide(self.spread) * (1 + variance) + uneven
+        return -0.5 * trusted * (distance - expected - wide(numbers.pivot * self.apart))
 
 
 def doubt_at(numbers: EvidenceNumbers, overlap: Tensor, calibrated: Tensor) -> Float[Tensor, " task"]:
@@ -194,21 +199,25 @@ def fit_likelihood(task: Task, text: Tensor | None = None) -> Likelihood:
     calibrated, similarity = can_be_held_out(counts) >= FEWEST, cosines(task.support, text)
     scale, spread, apart = (task.query.new_full((len(task),), v) for v in (UNKNOWN_SCALE, 1.0, 2 / UNKNOWN_OVERLAP))
     weight = None if text is None else task.query.new_full((len(task),), UNKNOWN_TEXT)
+    squares = whitening.squares(sums)
+    shorter = _Shorter.of(squares, counts)
     if task.even_shots > 1 if task.even_shots is not None else bool(calibrated.any()):  # a program cannot look
-        held = _Calibration(leave_each_out(residuals, task.support, member, task.even_shots))
+        held = _Calibration(leave_each_out(residuals, task.support, member, task.even_shots), shorter)
         found = held.calibrate(counts, similarity)
         scale, spread, apart = (
             torch.where(calibrated, new, old) for new, old in zip(found[:3], (scale, spread, apart), strict=True)
         )
         weight = None if weight is None or found[3] is None else torch.where(calibrated, found[3], weight)
-    squares = whitening.squares(sums)
     means = None if similarity is None or weight is None else class_means(weight.view(-1, 1, 1) * similarity, member)
-    return Likelihood(whitening, sums, squares, counts, scale, spread, apart, weight, means, calibrated)
+    uneven = shorter.than(spread)
+    return Likelihood(whitening, sums, squares, counts, scale, spread, apart, uneven, weight, means, calibrated)
 
 
 def can_be_held_out(counts: Tensor) -> Tensor:
-    """Samples whose class has another, by the samples of each class."""
-    held: Tensor = (counts * (counts > 1)).sum(-1)
+    """Samples whose class has another, by the samples of each class; none where most classes have a single one."""
+    several = counts > 1
+    most = 2 * several.sum(-1) >= (counts > 0).sum(-1).clamp_min(3)
+    held: Tensor = (counts * several).sum(-1) * most
     return held
 
 
@@ -221,10 +230,43 @@ def cosines(rows: Tensor, text: Tensor | None) -> Tensor | None:
 
 
 @dataclass(frozen=True)
+class _Shorter:
+    """By how much the means of few samples are shorter than their variance says.
+
+    Rows have length one, and so has the mean of a single sample; those of more samples are hardly shorter, since the
+    metric takes the residuals within a class away. So ‖m‖² does not grow with v by ρ, but by the slope of a line
+    through the classes. Without it a class of one sample beside others of five is nearest to everything.
+
+    Attributes:
+        slope: of ‖m‖² over v.
+        variances: v of each class, less their mean.
+    """
+
+    slope: Float[Tensor, "task 1"]
+    variances: Float[Tensor, "task class"]
+
+    @classmethod
+    def of(cls, squares: Float[Tensor, "task class"], counts: Float[Tensor, "task class"]) -> _Shorter:
+        there, sizes = (counts > 0).to(squares), counts.clamp_min(1)
+
+        def centred(values: Tensor) -> Tensor:
+            return there * (values - (there * values).sum(1, keepdim=True) / there.sum(1, keepdim=True).clamp_min(1))
+
+        variances, lengths = centred(sizes.reciprocal()), centred(squares / sizes.square())
+        slope = (variances * lengths).sum(1, keepdim=True) / variances.square().sum(1, keepdim=True).clamp_min(1e-9)
+        return cls(slope.clamp_min(0), variances)
+
+    def than(self, spread: Float[Tensor, " task"]) -> Float[Tensor, "task 1 class"]:
+        spread = spread.unsqueeze(1)
+        return ((self.slope.minimum(spread) - spread) * self.variances).unsqueeze(1)
+
+
+@dataclass(frozen=True)
 class _Calibration:
     """What held-out samples say of scale, spread, views and texts."""
 
     held: LeftOut
+    shorter: _Shorter
 
     @property
     def member(self) -> Float[Tensor, "task held class"]:
@@ -235,13 +277,14 @@ class _Calibration:
         member, variances, distances = self.member, self.held.variances, self.held.distances
         own, other = (m * self.held.mask.unsqueeze(-1) for m in (member, 1 - member))
         inner = (own * distances).sum((-2, -1)) / (own * (1 + variances)).sum((-2, -1)).clamp_min(1e-9)
-        beyond = distances - inner.unsqueeze(-1).unsqueeze(-1) * (1 + variances)
+        beyond = distances - inner.unsqueeze(-1).unsqueeze(-1) * (1 + variances) - self.shorter.than(inner)
         outer = (other * beyond).sum((-2, -1)) / other.sum((-2, -1)).clamp_min(1)
         return inner, outer.clamp_min(1e-2)
 
     def losses(self, spread: Tensor, side: Tensor | None = None) -> Tensor:
         """Negative log posterior of each scale, ``[task, scale]``."""
-        excess = self.held.distances - spread.unsqueeze(-1).unsqueeze(-1) * (1 + self.held.variances)
+        expected = spread.unsqueeze(-1).unsqueeze(-1) * (1 + self.held.variances) + self.shorter.than(spread)
+        excess = self.held.distances - expected
         prior = torch.tensor([(math.log(s / SCALE_PRIOR[0]) / SCALE_PRIOR[1]) ** 2 / 2 for s in SCALES]).to(excess)
         labels = self.held.labels.unsqueeze(-1)
         losses = []
