@@ -45,7 +45,9 @@ class Likelihood:
     ``ℓ_nk = −½ s(v_k) (‖x_n − m_k‖² − ρ(1 + v_k) − e_k − pΔ²)``, with ρ the squared distance of a sample to the true
     mean of its class, Δ² how much farther other means are, v_k the variance of a mean over that of a sample (1/n_k),
     e_k what rows of length one change in that where classes have different numbers of samples, and
-    ``s(v) = s (1 + κ v̄)/(1 + κ v)``: a mean of few samples is believed less. With texts, ``γ cos(z_n, t_k)`` is added.
+    ``s(v) = s (1 + κ v̄)/(1 + κ v)``: a mean of few samples is believed less. There v is what it would be if the support
+    had as many samples of each class, so that only queries make a difference between classes: by their own numbers,
+    classes of few samples would be at a loss in every query. With texts, ``γ cos(z_n, t_k)`` is added.
 
     Attributes:
         whitening: the view.
@@ -55,6 +57,7 @@ class Likelihood:
         spread: ρ.
         apart: Δ².
         uneven: e, of the samples of the support; 0 where all classes have as many.
+        short: samples that a class has less than the average one (by 1/n) of the support.
         text_weight: γ.
         text_means: γ times the mean cosine of each class's samples with each text.
         calibrated: whether samples could be held out.
@@ -68,6 +71,7 @@ class Likelihood:
     spread: Float[Tensor, " task"]
     apart: Float[Tensor, " task"]
     uneven: Float[Tensor, "task 1 class"]
+    short: Float[Tensor, "task 1 class"]
     text_weight: Float[Tensor, " task"] | None
     text_means: Float[Tensor, "task class class"] | None
     calibrated: Bool[Tensor, " task"]
@@ -85,6 +89,11 @@ class Likelihood:
     def variances(self) -> Float[Tensor, "task 1 class"]:
         """Of the class means, in units of a sample's."""
         return self.counts.clamp_min(1).reciprocal().unsqueeze(1)
+
+    @property
+    def even_variances(self) -> Float[Tensor, "task 1 class"]:
+        """The same, if the support had as many samples of each class."""
+        return (self.counts.unsqueeze(1) + self.short).clamp_min(1).reciprocal()
 
     def doubt(self, numbers: EvidenceNumbers) -> Float[Tensor, "task 1 1"]:
         """Share of the independent answer in the joint one, which is sure of itself; more where not calibrated."""
@@ -131,7 +140,7 @@ class Likelihood:
 
     def of_support(self, products: Float[Tensor, "task query class"], numbers: EvidenceNumbers) -> Tensor:
         """By the means of the support alone, from the products of queries with its sums."""
-        return self.at(self.distances(products), self.variances, self.uneven, numbers)
+        return self.at(self.distances(products), self.variances, self.even_variances, self.uneven, numbers)
 
     def distances(self, products: Float[Tensor, "task query class"]) -> Float[Tensor, "task query class"]:
         """Squared, to the means of the support, from the products of queries with its sums."""
@@ -155,14 +164,16 @@ class Likelihood:
             assignments: how much of each query is in them.
             assigned_squares: ``Σ u²`` over the queries that are in them, by class.
         """
-        counts, uneven = (x.view(len(x), *(1,) * (sizes.ndim - 2), -1) for x in (self.counts, self.uneven))
+        of_classes = (self.counts, self.uneven, self.short)
+        counts, uneven, short = (x.view(len(x), *(1,) * (sizes.ndim - 2), -1) for x in of_classes)
         others = (sizes - assignments).clamp_min(1e-6)
         distance = _squared(products, squares, sizes) * (sizes / others).square()
-        variance = (counts + assigned_squares - assignments.square()) / others.square()
-        return self.at(distance, variance, uneven * (counts / others).square(), numbers)
+        squared_shares = counts + assigned_squares - assignments.square()
+        variance, even = squared_shares / others.square(), (squared_shares + short) / (others + short).square()
+        return self.at(distance, variance, even, uneven * (counts / others).square(), numbers)
 
-    def at(self, distance: Tensor, variance: Tensor, uneven: Tensor, numbers: EvidenceNumbers) -> Tensor:
-        """By squared distances to means of some variance."""
+    def at(self, distance: Tensor, variance: Tensor, even: Tensor, uneven: Tensor, numbers: EvidenceNumbers) -> Tensor:
+        """By squared distances to means of some variance, and of the variance that they would have of an even support."""
 
         def wide(values: Tensor) -> Tensor:
             return values.view(-1, *(1,) * (distance.ndim - 1))
@@ -170,7 +181,7 @@ class Likelihood:
         overlap, unknown = self.overlap, (~self.calibrated).to(distance)
         scale = self.scale * (numbers.scale @ torch.cat([about(overlap / 4, self.shots / 4), unknown[None]])).exp()
         kappa = numbers.trust * overlap
-        trusted = wide(scale * (1 + kappa * self.variances.mean((1, 2)))) / (1 + wide(kappa) * variance)
+        trusted = wide(scale * (1 + kappa * self.even_variances.mean((1, 2)))) / (1 + wide(kappa) * even)
         expected = wide(self.spread) * (1 + variance) + uneven
         return -0.5 * trusted * (distance - expected - wide(numbers.pivot * self.apart))
 
@@ -210,7 +221,9 @@ def fit_likelihood(task: Task, text: Tensor | None = None) -> Likelihood:
         weight = None if weight is None or found[3] is None else torch.where(calibrated, found[3], weight)
     means = None if similarity is None or weight is None else class_means(weight.view(-1, 1, 1) * similarity, member)
     uneven = shorter.than(spread)
-    return Likelihood(whitening, sums, squares, counts, scale, spread, apart, uneven, weight, means, calibrated)
+    sizes = counts.clamp_min(1).unsqueeze(1)
+    short = sizes.reciprocal().mean(-1, keepdim=True).reciprocal() - sizes
+    return Likelihood(whitening, sums, squares, counts, scale, spread, apart, uneven, short, weight, means, calibrated)
 
 
 def can_be_held_out(counts: Tensor) -> Tensor:
