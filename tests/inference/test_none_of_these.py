@@ -53,7 +53,7 @@ def test_two_images_of_one_class_are_enough_and_the_note_says_for_what():
     labels = torch.tensor([0, 0, 1, 2])
     answer = label_features(clusters(labels, 0), labels, clusters(torch.arange(9), 1), list("abc"), none_of_these=0.05)
     assert answer.novelty.isfinite().all()
-    (note,) = (note for note in answer.notes if "too few" in note)
+    (note,) = (note for note in answer.notes if "too few for" in note)
     assert "2 labelled images are too few for 5 % false alarms (19 are needed)" in note
     assert "33 %" in note
 

@@ -37,8 +37,8 @@ AUTOMATIC: Mapping[tuple[Inputs, bool], str] = {
 EVIDENCE = ("evidence", "evidence-joint", "zero-shot-evidence")
 """Those whose reason is the evidence of the task."""
 UNCALIBRATED = (
-    f"too few labelled samples can be held out (fewer than {FEWEST}, or in fewer than half of the classes), for want of "
-    "another one of their class: probabilities are not calibrated, and are kept low; right answers may be doubtful too"
+    "probabilities are not calibrated, and are kept low, so that right answers may be doubtful too: for more, at least "
+    "half of the classes need two labelled samples or more, of which one can be held out"
 )
 INDEPENDENT = "whitened-mean"
 """The method that joint answers are compared with: each sample by itself, by the nearest class mean."""

@@ -36,6 +36,7 @@ FEWEST = 4  # samples of classes with two or more: from so many on, holding them
 UNKNOWN_SCALE, UNKNOWN_OVERLAP, UNKNOWN_TEXT = 10.0, 8.0, 70.0  # where none can
 UNKNOWN_DOUBT = 0.3  # then no answer is sure, however many queries agree
 LEAST_OVERLAP = 0.1  # where held-out samples coincide with their means
+MOST_OVERLAP = 12  # where they are as near to other classes: a few samples may be so by chance
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,7 @@ class Likelihood:
         return self.at(distance, variance, even, uneven * (counts / others).square(), numbers)
 
     def at(self, distance: Tensor, variance: Tensor, even: Tensor, uneven: Tensor, numbers: EvidenceNumbers) -> Tensor:
-        """By squared distances to means of some variance, and of the variance that they would have of an even support."""
+        """By squared distances to means of some variance; and of another one, if the support were even."""
 
         def wide(values: Tensor) -> Tensor:
             return values.view(-1, *(1,) * (distance.ndim - 1))
@@ -292,7 +293,7 @@ class _Calibration:
         inner = (own * distances).sum((-2, -1)) / (own * (1 + variances)).sum((-2, -1)).clamp_min(1e-9)
         beyond = distances - inner.unsqueeze(-1).unsqueeze(-1) * (1 + variances) - self.shorter.than(inner)
         outer = (other * beyond).sum((-2, -1)) / other.sum((-2, -1)).clamp_min(1)
-        return inner, outer.clamp_min(1e-2)
+        return inner, outer.maximum(2 * inner / MOST_OVERLAP).clamp_min(1e-2)
 
     def losses(self, spread: Tensor, side: Tensor | None = None) -> Tensor:
         """Negative log posterior of each scale, ``[task, scale]``."""
