@@ -112,12 +112,12 @@ def test_the_summary_says_what_was_held_out_and_what_is_empty(photos, monkeypatc
     monkeypatch.setattr("unem.vision.backbones.create", lambda *_, **__: Tones())
     args = ["predict", "--support", "few", "--query", "many", "--no-cache", "-o", "x.json"]
     done = CliRunner().invoke(application, args)
-    assert "of 9 labelled images that were held out, 9 are found again jointly and 9 independently" in done.output
+    assert "9 are labelled right jointly and 9 independently" in done.output
     assert "--decision" not in done.output
     monkeypatch.setattr("unem.inference.label.emptied", lambda *_: torch.tensor([1]))
     done = CliRunner().invoke(application, args)
     words = " ".join(done.output.split())
-    assert "leaves a class empty that would get images if each were classified by itself: rust" in words
+    assert "leaves a class empty that would get two images or more, each classified by itself: rust" in words
     assert "--decision" not in words  # it would change nothing here
     monkeypatch.setattr("unem.inference.label.Answer.changed", property(lambda answer: 2))
     done = CliRunner().invoke(application, args)

@@ -362,3 +362,19 @@ def test_numbers_that_are_first_read_without_a_gradient_may_have_one_later():
 def test_methods_for_texts_say_that_there_are_none(name):
     with pytest.raises(unem.InputError, match=r"text: .* texts of the classes, the task has none"):
         unem.create_method(name).predict(blobs()[0])
+
+
+@pytest.mark.parametrize(("noise", "least", "most"), [(0.0, 20, 140), (30.0, 2, 10)])
+def test_with_one_label_a_class_texts_count_as_much_as_they_are_right_about_it(noise, least, most):
+    generator = torch.Generator().manual_seed(0)
+    text = torch.randn(12, 64, generator=generator)
+    rows = text + torch.randn(12, 64, generator=generator)
+    said = text + noise * torch.randn(12, 64, generator=generator)
+    weight = fit_likelihood(unem.Task(rows, torch.arange(12), rows, text=said), said).text_weight
+    assert least <= weight.item() <= most
+    exact = [
+        torch.log_softmax(w * torch.cosine_similarity(rows[:, None], said[None], dim=-1), -1).diagonal().sum()
+        - (math.log(w / 40) / 0.7) ** 2 / 2
+        for w in (2, 5, 10, 20, 40, 70, 100, 140)
+    ]
+    assert weight.item() == (2, 5, 10, 20, 40, 70, 100, 140)[int(torch.stack(exact).argmax())]

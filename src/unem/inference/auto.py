@@ -56,7 +56,7 @@ class Choice:
         method: the method, ready to predict.
         preset: name of its schedule: a preset's, a file's, or ``"given"``; None where it has none.
         reason: why, as data; ``str(reason)`` is a sentence.
-        held_out: how many held-out labelled samples are found again jointly and independently, where
+        held_out: how many held-out labelled samples are labelled right jointly and independently, where
             :func:`with_held_out` has tried; information only.
         notes: what the user should know.
     """
@@ -152,8 +152,8 @@ def choose(
 
 
 def with_held_out(choice: Choice, task: Task) -> Choice:
-    """The choice, and in its reason which mix of classes it rests on, and how many held-out labelled samples are found
-    again, jointly and independently.
+    """The choice, and in its reason which mix of classes it rests on, and how many held-out samples are labelled right,
+    jointly and independently.
 
     Of an automatic choice for one task, where that does not take long (:func:`unem.inference.held_out.takes_long`). It
     is information for the user, and decides nothing.

@@ -1,4 +1,4 @@
-"""Labelled samples among the queries, their labels hidden: how many are found again, jointly and independently?"""
+"""Labelled samples among the queries, their labels hidden: how many are labelled right, jointly and independently?"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGEST = 20_000  # queries × classes, and classes × labelled samples; beyond,
 
 @dataclass(frozen=True)
 class HeldOut:
-    """How many of the labelled samples whose labels were held out are found again.
+    """How many of the labelled samples whose labels were held out are labelled right.
 
     Classes count that independent classification finds among the queries; samples of an absent class would be hard to
     find jointly, and rightly so. Some absent classes are found by mistake, so that ``jointly`` may be the smaller
@@ -27,8 +27,8 @@ class HeldOut:
 
     Attributes:
         samples: that were held out.
-        jointly: of them, found again by joint classification with the queries.
-        independently: of them, found again each by itself.
+        jointly: of them, labelled right by joint classification with the queries.
+        independently: of them, labelled right each by itself.
     """
 
     samples: int

@@ -75,7 +75,7 @@ class Answer:
 
     @property
     def held_out(self) -> HeldOut | None:
-        """How many held-out labelled images are found again both ways, where the method was left to choose."""
+        """How many held-out labelled images are labelled right both ways, where the method was left to choose."""
         return self.choice.held_out
 
     @cached_property
@@ -259,10 +259,11 @@ def _decision_notes(answer: Answer, class_names: Sequence[str]) -> list[str]:
     if names:
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
         what = "a class" if len(names) == 1 else f"{len(names)} classes"
-        absent = "it may be absent" if len(names) == 1 else "they may be absent"
-        hint = "" if balanced or not answer.changed else f"; {absent}, or rare: a balanced decision finds rare classes"
+        absent, hint = "it may be absent" if len(names) == 1 else "they may be absent", ""
+        if answer.changed and not balanced:
+            hint = f"; {absent}, or rare: a balanced decision finds rare classes, and loses some images of the others"
         notes.append(
-            f"joint classification leaves {what} empty that would get images if each were classified by itself: "
+            f"joint classification leaves {what} empty that would get two images or more, each classified by itself: "
             f"{', '.join(names[:NAMED])}{more}{hint}"
         )
     return notes

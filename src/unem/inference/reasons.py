@@ -17,7 +17,8 @@ class Reason:
         code: one of :data:`CODES`.
         numbers: what it depended on; with ``preset``, the schedule's name, where one was chosen, and with ``held_out``,
             ``jointly`` and ``independently``, numbers of samples, where both ways were tried on held-out ones; with
-            ``mix`` and ``mix_share``, the mix of classes that most of the answer rests on, and how much of it.
+            ``mix`` and ``mix_share``, the mix of classes that more of the answer rests on than on any other, and how
+            much of it.
     """
 
     code: str
@@ -45,13 +46,13 @@ def sentence(reason: Reason, what: str = "image") -> str:
 
 
 MIXES = {
-    "few": "look like few of the classes",
-    "uneven": "look like an uneven mix of the classes",
-    "one": "look like mostly one class, with the others alike",
-    "even": "look like all classes alike",
-    "alone": "say too little of the mix of classes, so that each is judged by itself",
+    "few": "few of the classes being present",
+    "uneven": "the classes being present in uneven numbers",
+    "one": "one class having most of the {}s and the others alike",
+    "even": "all classes having about as many {}s",
+    "alone": "each {} judged by itself",
 }
-"""What the queries look like to the belief that most of an answer rests on, in words."""
+"""What the belief says that more of an answer rests on than on any other, in words; a query is put in."""
 
 
 def _evidence(n: Mapping[str, Any]) -> str:
@@ -59,15 +60,15 @@ def _evidence(n: Mapping[str, Any]) -> str:
     if "labelled" in n:
         words += f", from {_some(n['labelled'], n['what'])}"
     if "mix" in n:
-        words += f"; the {n['query']}s {MIXES[n['mix']]} ({100 * n['mix_share']:.0f} %)"
+        words += f"; {100 * n['mix_share']:.0f} % of the answer rests on {MIXES[n['mix']].format(n['query'])}"
     if "held_out" in n:
         verb = "is" if n["jointly"] == 1 else "are"
         words += (
-            f"; of {_some(n['held_out'], n['what'])} that {'was' if n['held_out'] == 1 else 'were'} held out, "
-            f"{n['jointly']} {verb} found again jointly and {n['independently']} independently"
+            f"; of {_some(n['held_out'], n['what'])} of classes that are found among the {n['query']}s, held out in "
+            f"turn, {n['jointly']} {verb} labelled right jointly and {n['independently']} independently"
         )
         if n["jointly"] < n["independently"]:
-            words += f" (some are of classes that may not be among the {n['query']}s)"
+            words += " (fewer jointly is no bad sign where some of these classes are found by mistake)"
     return words
 
 

@@ -2,8 +2,8 @@
 
 Where the paper's loop has one λ, here each prior on the class proportions is a belief of its own, from "one or two
 classes" to "one class apart" and "all classes alike"; the last belief is each query by itself. In each layer the means
-of a belief move towards its queries, which count less than labelled samples, and its queries are judged by the means
-and the counts of the others. How probable a belief makes the queries, its evidence, decides how much its answer counts.
+of a belief move towards its queries, by a weight of the layer, and its queries are judged by the means and the counts
+of the others. How probable a belief makes the queries, its evidence, decides how much its answer counts.
 """
 
 from __future__ import annotations

@@ -33,7 +33,8 @@ SCALE_PRIOR = (20.0, 0.5)  # ln s ~ N(ln 20, 0.5²): a few held-out samples that
 TEXT_WEIGHTS = (2.0, 5.0, 10.0, 20.0, 40.0, 70.0, 100.0)
 TEXT_PRIOR = (40.0, 0.7)
 FEWEST = 4  # samples of classes with two or more: from so many on, holding them out says something
-UNKNOWN_SCALE, UNKNOWN_OVERLAP, UNKNOWN_TEXT = 10.0, 8.0, 70.0  # where none can
+ALONE = (*TEXT_WEIGHTS, 140.0)  # where texts alone are asked, CLIP's own weight among them
+UNKNOWN_SCALE, UNKNOWN_OVERLAP, OVERLAP_BESIDE_TEXT = 10.0, 8.0, 4.0  # where none can
 UNKNOWN_DOUBT = 0.3  # then no answer is sure, however many queries agree
 LEAST_OVERLAP = 0.1  # where held-out samples coincide with their means
 MOST_OVERLAP = 12  # where they are as near to other classes: a few samples may be so by chance
@@ -209,8 +210,9 @@ def fit_likelihood(task: Task, text: Tensor | None = None) -> Likelihood:
     whitening, sums, residuals = fit_whitening(task.support, member)
     counts = residuals.counts
     calibrated, similarity = can_be_held_out(counts) >= FEWEST, cosines(task.support, text)
-    scale, spread, apart = (task.query.new_full((len(task),), v) for v in (UNKNOWN_SCALE, 1.0, 2 / UNKNOWN_OVERLAP))
-    weight = None if text is None else task.query.new_full((len(task),), UNKNOWN_TEXT)
+    overlap = UNKNOWN_OVERLAP if text is None else OVERLAP_BESIDE_TEXT
+    scale, spread, apart = (task.query.new_full((len(task),), v) for v in (UNKNOWN_SCALE, 1.0, 2 / overlap))
+    weight = None if similarity is None else _text_weight(similarity, member)
     squares = whitening.squares(sums)
     shorter = _Shorter.of(squares, counts)
     if task.even_shots > 1 if task.even_shots is not None else bool(calibrated.any()):  # a program cannot look
@@ -225,6 +227,20 @@ def fit_likelihood(task: Task, text: Tensor | None = None) -> Likelihood:
     sizes = counts.clamp_min(1).unsqueeze(1)
     short = sizes.reciprocal().mean(-1, keepdim=True).reciprocal() - sizes
     return Likelihood(whitening, sums, squares, counts, scale, spread, apart, uneven, short, weight, means, calibrated)
+
+
+def _text_weight(
+    cosines: Float[Tensor, "task sample class"], member: Float[Tensor, "task sample class"]
+) -> Float[Tensor, " task"]:
+    """γ by which texts alone make labelled samples most probable: they had no part in the texts."""
+    losses = [((w * cosines).logsumexp(-1, keepdim=True) - w * cosines) * member for w in ALONE]
+    lost = torch.stack([loss.sum((1, 2)) for loss in losses], -1) + cosines.new_tensor([_text_prior(w) for w in ALONE])
+    return cosines.new_tensor(ALONE)[lost.argmin(-1)]
+
+
+def _text_prior(weight: float) -> float:
+    """What is lost by it, in nats."""
+    return (math.log(weight / TEXT_PRIOR[0]) / TEXT_PRIOR[1]) ** 2 / 2
 
 
 def can_be_held_out(counts: Tensor) -> Tensor:
@@ -316,12 +332,7 @@ class _Calibration:
             scale, text = _lowest(self.losses(spread))[0], None
         else:
             cosines = cosines.gather(1, held.rows.unsqueeze(-1).expand(-1, -1, cosines.shape[2]))
-            found = [
-                _lowest(
-                    self.losses(spread, weight * cosines) + (math.log(weight / TEXT_PRIOR[0]) / TEXT_PRIOR[1]) ** 2 / 2
-                )
-                for weight in TEXT_WEIGHTS
-            ]
+            found = [_lowest(self.losses(spread, w * cosines) + _text_prior(w)) for w in TEXT_WEIGHTS]
             scales, losses = (torch.stack(values, -1) for values in zip(*found, strict=True))
             best = losses.argmin(-1, keepdim=True)
             scale, text = scales.gather(-1, best).squeeze(-1), held.distances.new_tensor(TEXT_WEIGHTS)[best.squeeze(-1)]

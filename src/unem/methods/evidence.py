@@ -140,7 +140,7 @@ class Memory:
 class Evidence(_OnWhitened):
     r"""Joint classification whose class proportions are judged by the evidence of the task itself.
 
-    Nothing is trained on the user's data.
+    There is no training beforehand, and no schedule: what is fitted to a task is fitted while it is answered.
 
     On likelihoods in whitened directions, calibrated on held-out support samples, each query is judged by the counts of
     the others under a prior on the class proportions: a symmetric Dirichlet(a₀), or one that sets a class apart from
