@@ -65,3 +65,19 @@ def test_very_many_queries_are_judged_in_blocks_that_are_alike():
     marked = answer.none_of_these.double()
     assert marked[5000:].mean() > 0.9
     assert marked[:5000].mean() < 0.2
+
+
+def test_images_of_a_class_with_a_single_label_are_marked_no_more_than_others():
+    """The mean of a single sample is farther from images of its class than those of five."""
+    shots, marked = torch.tensor([1] * 4 + [5] * 8), []
+    labels, truth = torch.arange(12).repeat_interleave(shots), torch.arange(240) % 12
+    for seed in range(6):
+        generator = torch.Generator().manual_seed(seed)
+        means = 0.6 * torch.randn(12, 80, generator=generator)
+        support, query = (means[y] + torch.randn(len(y), 80, generator=generator) for y in (labels, truth))
+        answer = label_features(support, labels, query, [str(k) for k in range(12)], none_of_these=0.05)
+        marked.append(answer.none_of_these)
+    share = torch.stack(marked).double().mean(0)
+    single, several = share[truth < 4].mean(), share[truth >= 4].mean()
+    assert several < 0.09
+    assert single < 0.09

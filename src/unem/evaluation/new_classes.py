@@ -12,11 +12,15 @@ from torch.nn.functional import normalize
 from unem._checks import check_count
 from unem.core import Task
 from unem.core.left_out import leave_each_out
+from unem.core.uneven import UnevenMeans
 from unem.core.whitening import Residuals, Whitened, Whitening, fit_whitening
 
 __all__ = ["HeldOutNovelty", "novelty", "novelty_and_held_out"]
 
 NEIGHBOURS = 4
+SINGLE = (
+    0.3  # how much farther from the mean of a single sample than its length says, where it matters: among the farthest
+)
 SHARED = 0.3  # share of the neighbours in a novelty; with more, labelled samples and queries are no longer alike
 
 
@@ -36,11 +40,12 @@ class HeldOutNovelty:
 def novelty(task: Task, *, neighbours: int = NEIGHBOURS) -> Float[Tensor, "*task query"]:
     r"""How far a query is from every class of the support, and those like it are.
 
-    ``0.7 d_n + 0.3 mean_{m ∈ N(n)} d_m``, with ``d_n = min_k ‖x_n − m_k‖² + 2c x_n·m̄`` in whitened directions, m the
-    class means of the support, m̄ their mean, N(n) the nearest other queries by direction: images of a new class seldom
-    come alone. The second term is next to nothing for a query. A labelled sample that is left out needs it, since the
-    support was centred with it; ``c = (1 − 1/K)(1 − 2/f)``, f the degrees of freedom within classes. The novelty does
-    not look at the prediction, so it is the same for all methods.
+    ``0.7 d_n + 0.3 mean_{m ∈ N(n)} d_m``, with ``d_n = min_k (‖x_n − m_k‖² − e_k) + 2c x_n·m̄`` in whitened directions,
+    m the class means of the support, m̄ their mean, e what is expected of means of fewer samples (0 where all classes
+    have as many), N(n) the nearest other queries by direction: images of a new class seldom come alone. The second term
+    is next to nothing for a query. A labelled sample that is left out needs it, since the support was centred with it;
+    ``c = (1 − 1/K)(1 − 2/f)``, f the degrees of freedom within classes. The novelty does not look at the prediction, so
+    it is the same for all methods.
 
     Example:
         >>> support = torch.eye(3).repeat_interleave(2, 0) + 0.01 * torch.randn(6, 3)
@@ -78,13 +83,15 @@ class _Background:
     Attributes:
         level: mean squared distance of a row that has nothing in common with the classes on average.
         share: how much of what a row is farther away is taken off: c.
+        uneven: how much farther away rows are from means of fewer samples: e.
     """
 
     level: Float[Tensor, "task 1"]
     share: Float[Tensor, "task 1"]
+    uneven: Float[Tensor, "task 1 class"]
 
     def beyond(self, distances: Float[Tensor, "task row class"]) -> Float[Tensor, "task row"]:
-        return distances.amin(-1) - self.share * (distances.mean(-1) - self.level)
+        return (distances - self.uneven).amin(-1) - self.share * (distances.mean(-1) - self.level)
 
 
 @dataclass(frozen=True)
@@ -108,7 +115,9 @@ class _Fitted:
         products = whitening.products(seen, sums)
         level = (squares / sizes.square()).mean(1, keepdim=True)
         distances = _squared(products, squares.unsqueeze(1), sizes.unsqueeze(1))
-        background = _Background(1 + level, (1 - 1 / task.num_classes) * (1 - 2 / freedom).clamp_min(0))
+        means = UnevenMeans.of(squares, residuals.counts)
+        share = (1 - 1 / task.num_classes) * (1 - 2 / freedom).clamp_min(0)
+        background = _Background(1 + level, share, means.longer(means.slope + SINGLE))
         return cls(whitening, residuals, sums, seen, squares, products, distances, background)
 
     def novelty(self, query: Float[Tensor, "task query feature"], neighbours: int) -> Float[Tensor, "task query"]:

@@ -12,6 +12,7 @@ from torch.nn.functional import normalize
 
 from unem.core.left_out import LeftOut, leave_each_out
 from unem.core.task import Task
+from unem.core.uneven import UnevenMeans
 from unem.core.whitening import Whitened, Whitening, class_means, fit_whitening
 from unem.methods._common import one_hot
 from unem.methods._evidence_numbers import EvidenceNumbers
@@ -214,16 +215,16 @@ def fit_likelihood(task: Task, text: Tensor | None = None) -> Likelihood:
     scale, spread, apart = (task.query.new_full((len(task),), v) for v in (UNKNOWN_SCALE, 1.0, 2 / overlap))
     weight = None if similarity is None else _text_weight(similarity, member)
     squares = whitening.squares(sums)
-    shorter = _Shorter.of(squares, counts)
+    uneven_means = UnevenMeans.of(squares, counts)
     if task.even_shots > 1 if task.even_shots is not None else bool(calibrated.any()):  # a program cannot look
-        held = _Calibration(leave_each_out(residuals, task.support, member, task.even_shots), shorter)
+        held = _Calibration(leave_each_out(residuals, task.support, member, task.even_shots), uneven_means)
         found = held.calibrate(counts, similarity)
         scale, spread, apart = (
             torch.where(calibrated, new, old) for new, old in zip(found[:3], (scale, spread, apart), strict=True)
         )
         weight = None if weight is None or found[3] is None else torch.where(calibrated, found[3], weight)
     means = None if similarity is None or weight is None else class_means(weight.view(-1, 1, 1) * similarity, member)
-    uneven = shorter.than(spread)
+    uneven = _correction(uneven_means, spread)
     sizes = counts.clamp_min(1).unsqueeze(1)
     short = sizes.reciprocal().mean(-1, keepdim=True).reciprocal() - sizes
     return Likelihood(whitening, sums, squares, counts, scale, spread, apart, uneven, short, weight, means, calibrated)
@@ -259,36 +260,10 @@ def cosines(rows: Tensor, text: Tensor | None) -> Tensor | None:
     return None if text is None else normalize(rows, dim=-1) @ normalize(text.to(rows), dim=-1).mT
 
 
-@dataclass(frozen=True)
-class _Shorter:
-    """By how much the means of few samples are shorter than their variance says.
-
-    Rows have length one, and so has the mean of a single sample; those of more samples are hardly shorter, since the
-    metric takes the residuals within a class away. So ‖m‖² does not grow with v by ρ, but by the slope of a line
-    through the classes. Without it a class of one sample beside others of five is nearest to everything.
-
-    Attributes:
-        slope: of ‖m‖² over v.
-        variances: v of each class, less their mean.
-    """
-
-    slope: Float[Tensor, "task 1"]
-    variances: Float[Tensor, "task class"]
-
-    @classmethod
-    def of(cls, squares: Float[Tensor, "task class"], counts: Float[Tensor, "task class"]) -> _Shorter:
-        there, sizes = (counts > 0).to(squares), counts.clamp_min(1)
-
-        def centred(values: Tensor) -> Tensor:
-            return there * (values - (there * values).sum(1, keepdim=True) / there.sum(1, keepdim=True).clamp_min(1))
-
-        variances, lengths = centred(sizes.reciprocal()), centred(squares / sizes.square())
-        slope = (variances * lengths).sum(1, keepdim=True) / variances.square().sum(1, keepdim=True).clamp_min(1e-9)
-        return cls(slope.clamp_min(0), variances)
-
-    def than(self, spread: Float[Tensor, " task"]) -> Float[Tensor, "task 1 class"]:
-        spread = spread.unsqueeze(1)
-        return ((self.slope.minimum(spread) - spread) * self.variances).unsqueeze(1)
+def _correction(means: UnevenMeans, spread: Float[Tensor, " task"]) -> Float[Tensor, "task 1 class"]:
+    """e: to a distance that grows with v by ρ, so that a single sample is not nearest to everything."""
+    spread = spread.unsqueeze(1)
+    return means.longer(means.slope.minimum(spread) - spread)
 
 
 @dataclass(frozen=True)
@@ -296,7 +271,7 @@ class _Calibration:
     """What held-out samples say of scale, spread, views and texts."""
 
     held: LeftOut
-    shorter: _Shorter
+    means: UnevenMeans
 
     @property
     def member(self) -> Float[Tensor, "task held class"]:
@@ -307,13 +282,13 @@ class _Calibration:
         member, variances, distances = self.member, self.held.variances, self.held.distances
         own, other = (m * self.held.mask.unsqueeze(-1) for m in (member, 1 - member))
         inner = (own * distances).sum((-2, -1)) / (own * (1 + variances)).sum((-2, -1)).clamp_min(1e-9)
-        beyond = distances - inner.unsqueeze(-1).unsqueeze(-1) * (1 + variances) - self.shorter.than(inner)
+        beyond = distances - inner.unsqueeze(-1).unsqueeze(-1) * (1 + variances) - _correction(self.means, inner)
         outer = (other * beyond).sum((-2, -1)) / other.sum((-2, -1)).clamp_min(1)
         return inner, outer.maximum(2 * inner / MOST_OVERLAP).clamp_min(1e-2)
 
     def losses(self, spread: Tensor, side: Tensor | None = None) -> Tensor:
         """Negative log posterior of each scale, ``[task, scale]``."""
-        expected = spread.unsqueeze(-1).unsqueeze(-1) * (1 + self.held.variances) + self.shorter.than(spread)
+        expected = spread.unsqueeze(-1).unsqueeze(-1) * (1 + self.held.variances) + _correction(self.means, spread)
         excess = self.held.distances - expected
         prior = torch.tensor([(math.log(s / SCALE_PRIOR[0]) / SCALE_PRIOR[1]) ** 2 / 2 for s in SCALES]).to(excess)
         labels = self.held.labels.unsqueeze(-1)
