@@ -3,10 +3,12 @@
 The draws of ``situations.py`` with 5 labels a class, of which labels are taken away:
 
 * ``one single``: one class keeps a single one,
+* ``common single``: the class that most queries are of does,
 * ``half single``: every other class does,
 * ``mixed``: each class keeps 1 … 5 of them, as chance has it,
-* ``long tail``: class k keeps a k-th part of 5,
-* ``one whole``: all classes but one keep a single one.
+* ``long tail``: class k keeps 5/k of them, at least one: 5, 2, 1, 1, …
+* ``one whole``: all classes but one keep a single one,
+* ``common whole``: all but the class that most queries are of.
 
 Run: python benchmarks/uneven_labels.py FEATURES... [--draws 3] [-o FILE.csv] [--methods default,...]
 """
@@ -29,20 +31,43 @@ from numpy.typing import NDArray
 from situations import NAMED, Draw, default, draws, named, score, tables
 
 SHOTS = 5
-Cut = Callable[[int, np.random.Generator], NDArray[Any]]
-KEPT: Mapping[str, Cut] = {
-    "one single": lambda classes, rng: np.where(np.arange(classes) == rng.integers(classes), 1, SHOTS),
-    "half single": lambda classes, rng: np.where(rng.permutation(classes) % 2, SHOTS, 1),
-    "mixed": lambda classes, rng: rng.integers(1, SHOTS + 1, classes),
-    "long tail": lambda classes, rng: np.maximum(1, SHOTS // (1 + rng.permutation(classes))),
-    "one whole": lambda classes, rng: np.where(np.arange(classes) == rng.integers(classes), SHOTS, 1),
+Rng = np.random.Generator
+Kept = Callable[[Draw, Rng], NDArray[Any]]
+
+
+def single(which: Callable[[Draw, Rng], Any]) -> Kept:
+    """Some classes keep a single label."""
+    return lambda draw, rng: np.where(np.isin(np.arange(draw.classes), which(draw, rng)), 1, SHOTS)
+
+
+def whole(which: Callable[[Draw, Rng], Any]) -> Kept:
+    """All other classes do."""
+    return lambda draw, rng: np.where(np.isin(np.arange(draw.classes), which(draw, rng)), SHOTS, 1)
+
+
+def some_class(draw: Draw, rng: Rng) -> int:
+    return int(rng.integers(draw.classes))
+
+
+def common_class(draw: Draw, rng: Rng) -> int:
+    return int(np.bincount(draw.truth).argmax())
+
+
+KEPT: Mapping[str, Kept] = {
+    "one single": single(some_class),
+    "common single": single(common_class),
+    "half single": single(lambda draw, rng: rng.permutation(draw.classes)[: (draw.classes + 1) // 2]),
+    "mixed": lambda draw, rng: rng.integers(1, SHOTS + 1, draw.classes),
+    "long tail": lambda draw, rng: np.maximum(1, SHOTS // (1 + rng.permutation(draw.classes))),
+    "one whole": whole(some_class),
+    "common whole": whole(common_class),
 }
 """How many labels each class keeps."""
 
 
 def cut(draw: Draw, labels: str) -> Draw:
     """The draw with fewer labels; the same queries."""
-    kept = KEPT[labels](draw.classes, np.random.default_rng([draw.number, sorted(KEPT).index(labels)]))
+    kept = KEPT[labels](draw, np.random.default_rng([draw.number, list(KEPT).index(labels)]))
     place = np.arange(len(draw.labels)) % SHOTS
     rows = place < kept[draw.labels]
     return replace(draw, support=draw.support[rows], labels=draw.labels[rows])

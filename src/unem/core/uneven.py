@@ -20,7 +20,7 @@ class UnevenMeans:
     the classes. Where all classes have as many samples there is no line, and no difference.
 
     Attributes:
-        slope: of ‖m‖² over v, never falling.
+        slope: of ‖m‖² over v, between 0 and 1: means are not longer than rows, and more is chance.
         variances: v of each class, less their mean; 0 for classes without samples.
     """
 
@@ -37,8 +37,8 @@ class UnevenMeans:
 
         variances, lengths = centred(sizes.reciprocal()), centred(squares / sizes.square())
         slope = (variances * lengths).sum(1, keepdim=True) / variances.square().sum(1, keepdim=True).clamp_min(1e-9)
-        return cls(slope.clamp_min(0), variances)
+        return cls(slope.clamp(0, 1), variances)
 
-    def longer(self, slope: Float[Tensor, "task 1"]) -> Float[Tensor, "task 1 class"]:
-        """By how much squared distances to means of few samples are larger, for a slope of their own."""
+    def farther(self, slope: Float[Tensor, "task 1"]) -> Float[Tensor, "task 1 class"]:
+        """By how much rows are farther from means of few samples, where squared distances have a slope over v."""
         return (slope * self.variances).unsqueeze(1)

@@ -57,7 +57,9 @@ class Whitening:
     classes, ``c = a v/(1−a)`` (that is, by the inverse of ``(1−a) S_w + a v I``, v the mean of the diagonal), in which
     they are of unit length once more. The variance of a channel is that within classes, to which its variance over the
     whole support counts as one more degree of freedom: with one sample of each class it is all there is, and M is the
-    identity. With fewer samples than features
+    identity. The centre is the mean of the support, to which a class of n samples counts as √n: beside a class that has
+    most of the samples, the mean of all would lie within it, and so would its border to the others, and the mean of the
+    class means would follow the errors of single samples. With fewer samples than features
 
         ``xᵀ M y = xᵀy − (Rx)ᵀ (R Rᵀ + c I)⁻¹ (Ry)``
 
@@ -156,7 +158,9 @@ def fit_whitening(
     samples = there.sum(-2, keepdim=True).clamp_min(1)
     scale = (samples - (counts > 0).sum(-1).view(-1, 1, 1)).clamp_min(1).sqrt()
     unit = normalize(support, dim=-1)
-    centre = (there * unit).sum(-2, keepdim=True) / samples
+    weights = there * (member @ counts.clamp_min(1).rsqrt().unsqueeze(-1))
+    weights = weights / weights.sum(-2, keepdim=True).clamp_min(TINY)
+    centre = (weights * unit).sum(-2, keepdim=True)
     unit = unit - centre
     freedom = (samples - 1).clamp_min(1)
     variance = (there * unit.square()).sum(-2, keepdim=True) / freedom  # as one more degree of freedom within classes
@@ -166,7 +170,7 @@ def fit_whitening(
     trusted = (1 - channel_shrink) * freedom / (freedom + CHANNEL_SAMPLES)
     gain = (average / (trusted * variance + (1 - trusted) * average).clamp_min(TINY)).sqrt()
     scaled = normalize(unit * gain, dim=-1)
-    second = (there * scaled).sum(-2, keepdim=True) / samples
+    second = (weights * scaled).sum(-2, keepdim=True)
     x = torch.where(known, scaled - second, unit)
     means = class_means(x, member)
     r = there * known * (x - member @ means) / scale

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from unem._words import counted
 from unem.core import PADDING, Inputs, Schedule, Task
 from unem.core.laws.views import VIEWS, scatter
 from unem.errors import InputError
@@ -22,7 +23,7 @@ from unem.inference.mixes import believed_mix
 from unem.inference.reasons import Reason
 from unem.learning import ScheduleFamily
 from unem.methods import Method, MethodInfo, create_method, method_for, method_info
-from unem.methods.evidence import FEWEST, can_be_held_out
+from unem.methods.evidence import classes_to_calibrate
 from unem.presets import list_presets, load_schedule
 
 __all__ = ["INDEPENDENT", "Choice", "automatic_method", "choose", "method_named", "rescaled", "with_held_out"]
@@ -36,10 +37,6 @@ AUTOMATIC: Mapping[tuple[Inputs, bool], str] = {
 """The method that is taken where none is given, by what the samples are and whether some are labelled."""
 EVIDENCE = ("evidence", "evidence-joint", "zero-shot-evidence")
 """Those whose reason is the evidence of the task."""
-UNCALIBRATED = (
-    "probabilities are not calibrated, and are kept low, so that right answers may be doubtful too: for more, at least "
-    "half of the classes need two labelled samples or more, of which one can be held out"
-)
 INDEPENDENT = "whitened-mean"
 """The method that joint answers are compared with: each sample by itself, by the nearest class mean."""
 PUBLISHED_SCATTER = 45.0
@@ -146,8 +143,8 @@ def choose(
     elif method == "auto":
         numbers = {"classes": task.num_classes} | ({"labelled": _labelled(task)} if support else {})
         reason = Reason("evidence" if name in EVIDENCE else "automatic", numbers)
-    if support and name in EVIDENCE and int(can_be_held_out(task.shots).max()) < FEWEST:
-        notes = (*notes, UNCALIBRATED)
+    if support and name in EVIDENCE:
+        notes = (*notes, *_uncalibrated(task))
     return Choice(create_method(name, **settings), preset, reason, notes=notes)
 
 
@@ -167,6 +164,17 @@ def with_held_out(choice: Choice, task: Task) -> Choice:
     if found is not None:
         numbers |= {"held_out": found.samples, "jointly": found.jointly, "independently": found.independently}
     return replace(choice, held_out=found, reason=Reason("evidence", numbers))
+
+
+def _uncalibrated(task: Task) -> tuple[str, ...]:
+    """A note where no task has enough classes with a second sample that can be held out."""
+    missing = int((classes_to_calibrate(task.shots) - (task.shots > 1).sum(-1)).min())
+    if missing <= 0:
+        return ()
+    return (
+        "probabilities are not calibrated, and are kept lower, so that right answers may be doubtful too: it takes a "
+        f"second labelled sample of {counted(missing, 'more class', 'more classes')}",
+    )
 
 
 def _is_auto(schedule: Any) -> bool:

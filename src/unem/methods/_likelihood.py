@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -18,12 +18,12 @@ from unem.methods._common import one_hot
 from unem.methods._evidence_numbers import EvidenceNumbers
 
 __all__ = [
-    "FEWEST",
     "SCALES",
     "UNKNOWN_DOUBT",
     "Likelihood",
     "about",
-    "can_be_held_out",
+    "can_be_calibrated",
+    "classes_to_calibrate",
     "cosines",
     "doubt_at",
     "fit_likelihood",
@@ -33,8 +33,7 @@ SCALES = tuple(10 ** (2.7 * i / 13) for i in range(14))  # between which a parab
 SCALE_PRIOR = (20.0, 0.5)  # ln s ~ N(ln 20, 0.5²): a few held-out samples that are all right would say infinity
 TEXT_WEIGHTS = (2.0, 5.0, 10.0, 20.0, 40.0, 70.0, 100.0)
 TEXT_PRIOR = (40.0, 0.7)
-FEWEST = 4  # samples of classes with two or more: from so many on, holding them out says something
-ALONE = (*TEXT_WEIGHTS, 140.0)  # where texts alone are asked, CLIP's own weight among them
+TEXT_WEIGHTS_ALONE = (*TEXT_WEIGHTS, 140.0)  # without means beside them texts may count more than CLIP's own 100
 UNKNOWN_SCALE, UNKNOWN_OVERLAP, OVERLAP_BESIDE_TEXT = 10.0, 8.0, 4.0  # where none can
 UNKNOWN_DOUBT = 0.3  # then no answer is sure, however many queries agree
 LEAST_OVERLAP = 0.1  # where held-out samples coincide with their means
@@ -60,10 +59,10 @@ class Likelihood:
         spread: ρ.
         apart: Δ².
         uneven: e, of the samples of the support; 0 where all classes have as many.
-        short: samples that a class has less than the average one (by 1/n) of the support.
+        lacking: samples that a class has less than the harmonic mean of all (negative: more).
         text_weight: γ.
         text_means: γ times the mean cosine of each class's samples with each text.
-        calibrated: whether samples could be held out.
+        calibrated: whether held-out samples say s, ρ and Δ²; see :func:`can_be_calibrated`.
     """
 
     whitening: Whitening
@@ -74,7 +73,7 @@ class Likelihood:
     spread: Float[Tensor, " task"]
     apart: Float[Tensor, " task"]
     uneven: Float[Tensor, "task 1 class"]
-    short: Float[Tensor, "task 1 class"]
+    lacking: Float[Tensor, "task 1 class"]
     text_weight: Float[Tensor, " task"] | None
     text_means: Float[Tensor, "task class class"] | None
     calibrated: Bool[Tensor, " task"]
@@ -86,7 +85,8 @@ class Likelihood:
 
     @property
     def shots(self) -> Float[Tensor, " task"]:
-        return self.counts.mean(1).clamp_min(1)
+        """Samples of a class: the harmonic mean over the support, since answers suffer from means of few."""
+        return (self.counts + self.lacking.squeeze(1)).mean(1).clamp_min(1)
 
     @property
     def variances(self) -> Float[Tensor, "task 1 class"]:
@@ -96,7 +96,7 @@ class Likelihood:
     @property
     def even_variances(self) -> Float[Tensor, "task 1 class"]:
         """The same, if the support had as many samples of each class."""
-        return (self.counts.unsqueeze(1) + self.short).clamp_min(1).reciprocal()
+        return (self.counts.unsqueeze(1) + self.lacking).clamp_min(1).reciprocal()
 
     def doubt(self, numbers: EvidenceNumbers) -> Float[Tensor, "task 1 1"]:
         """Share of the independent answer in the joint one, which is sure of itself; more where not calibrated."""
@@ -143,7 +143,8 @@ class Likelihood:
 
     def of_support(self, products: Float[Tensor, "task query class"], numbers: EvidenceNumbers) -> Tensor:
         """By the means of the support alone, from the products of queries with its sums."""
-        return self.at(self.distances(products), self.variances, self.even_variances, self.uneven, numbers)
+        of_support = {"variance": self.variances, "even": self.even_variances, "uneven": self.uneven}
+        return self.at(self.distances(products), **of_support, numbers=numbers)
 
     def distances(self, products: Float[Tensor, "task query class"]) -> Float[Tensor, "task query class"]:
         """Squared, to the means of the support, from the products of queries with its sums."""
@@ -167,16 +168,23 @@ class Likelihood:
             assignments: how much of each query is in them.
             assigned_squares: ``Σ u²`` over the queries that are in them, by class.
         """
-        of_classes = (self.counts, self.uneven, self.short)
-        counts, uneven, short = (x.view(len(x), *(1,) * (sizes.ndim - 2), -1) for x in of_classes)
+        of_classes = (self.counts, self.uneven, self.lacking)
+        counts, uneven, lacking = (x.view(len(x), *(1,) * (sizes.ndim - 2), -1) for x in of_classes)
         others = (sizes - assignments).clamp_min(1e-6)
         distance = _squared(products, squares, sizes) * (sizes / others).square()
-        squared_shares = counts + assigned_squares - assignments.square()
-        variance, even = squared_shares / others.square(), (squared_shares + short) / (others + short).square()
-        return self.at(distance, variance, even, uneven * (counts / others).square(), numbers)
+        shares = counts + assigned_squares - assignments.square()
+        return self.at(
+            distance,
+            variance=shares / others.square(),
+            even=(shares + lacking) / (others + lacking).square(),
+            uneven=uneven * (counts / others).square(),
+            numbers=numbers,
+        )
 
-    def at(self, distance: Tensor, variance: Tensor, even: Tensor, uneven: Tensor, numbers: EvidenceNumbers) -> Tensor:
-        """By squared distances to means of some variance; and of another one, if the support were even."""
+    def at(
+        self, distance: Tensor, *, variance: Tensor, even: Tensor, uneven: Tensor, numbers: EvidenceNumbers
+    ) -> Tensor:
+        """By squared distances to means of some variance, and what it would be if the support were even."""
 
         def wide(values: Tensor) -> Tensor:
             return values.view(-1, *(1,) * (distance.ndim - 1))
@@ -210,33 +218,33 @@ def fit_likelihood(task: Task, text: Tensor | None = None) -> Likelihood:
     member = one_hot(task)
     whitening, sums, residuals = fit_whitening(task.support, member)
     counts = residuals.counts
-    calibrated, similarity = can_be_held_out(counts) >= FEWEST, cosines(task.support, text)
+    calibrated, similarity = can_be_calibrated(counts), cosines(task.support, text)
     overlap = UNKNOWN_OVERLAP if text is None else OVERLAP_BESIDE_TEXT
     scale, spread, apart = (task.query.new_full((len(task),), v) for v in (UNKNOWN_SCALE, 1.0, 2 / overlap))
     weight = None if similarity is None else _text_weight(similarity, member)
     squares = whitening.squares(sums)
-    uneven_means = UnevenMeans.of(squares, counts)
+    class_lengths = UnevenMeans.of(squares, counts)
     if task.even_shots > 1 if task.even_shots is not None else bool(calibrated.any()):  # a program cannot look
-        held = _Calibration(leave_each_out(residuals, task.support, member, task.even_shots), uneven_means)
+        held = _Calibration(leave_each_out(residuals, task.support, member, task.even_shots), class_lengths)
         found = held.calibrate(counts, similarity)
         scale, spread, apart = (
             torch.where(calibrated, new, old) for new, old in zip(found[:3], (scale, spread, apart), strict=True)
         )
         weight = None if weight is None or found[3] is None else torch.where(calibrated, found[3], weight)
     means = None if similarity is None or weight is None else class_means(weight.view(-1, 1, 1) * similarity, member)
-    uneven = _correction(uneven_means, spread)
-    sizes = counts.clamp_min(1).unsqueeze(1)
-    short = sizes.reciprocal().mean(-1, keepdim=True).reciprocal() - sizes
-    return Likelihood(whitening, sums, squares, counts, scale, spread, apart, uneven, short, weight, means, calibrated)
+    uneven, lacking = _unevenness(class_lengths, spread), _lacking(counts)
+    return Likelihood(
+        whitening, sums, squares, counts, scale, spread, apart, uneven, lacking, weight, means, calibrated
+    )
 
 
 def _text_weight(
     cosines: Float[Tensor, "task sample class"], member: Float[Tensor, "task sample class"]
 ) -> Float[Tensor, " task"]:
-    """γ by which texts alone make labelled samples most probable: they had no part in the texts."""
-    losses = [((w * cosines).logsumexp(-1, keepdim=True) - w * cosines) * member for w in ALONE]
-    lost = torch.stack([loss.sum((1, 2)) for loss in losses], -1) + cosines.new_tensor([_text_prior(w) for w in ALONE])
-    return cosines.new_tensor(ALONE)[lost.argmin(-1)]
+    """γ by which texts alone make labelled samples most probable, a priori around 40: they had no part in the texts."""
+    there, own = member.sum(-1), (member * cosines).sum(-1)
+    losses = [(there * (w * cosines).logsumexp(-1) - w * own).sum(-1) + _text_prior(w) for w in TEXT_WEIGHTS_ALONE]
+    return cosines.new_tensor(TEXT_WEIGHTS_ALONE)[torch.stack(losses, -1).argmin(-1)]
 
 
 def _text_prior(weight: float) -> float:
@@ -244,12 +252,23 @@ def _text_prior(weight: float) -> float:
     return (math.log(weight / TEXT_PRIOR[0]) / TEXT_PRIOR[1]) ** 2 / 2
 
 
-def can_be_held_out(counts: Tensor) -> Tensor:
-    """Samples whose class has another, by the samples of each class; none where most classes have a single one."""
-    several = counts > 1
-    most = 2 * several.sum(-1) >= (counts > 0).sum(-1).clamp_min(3)
-    held: Tensor = (counts * several).sum(-1) * most
-    return held
+def can_be_calibrated(counts: Float[Tensor, "task class"]) -> Bool[Tensor, " task"]:
+    """Whether enough classes have a sample that can be held out: half of them, of two classes both."""
+    several: Tensor = (counts > 1).sum(-1)
+    return several >= classes_to_calibrate(counts)
+
+
+def classes_to_calibrate(counts: Float[Tensor, "task class"]) -> Int[Tensor, " task"]:
+    """How many of the classes need two samples."""
+    needed: Tensor = ((counts > 0).sum(-1) + 1) // 2
+    return needed.clamp_min(2)
+
+
+def _lacking(counts: Float[Tensor, "task class"]) -> Float[Tensor, "task 1 class"]:
+    there = (counts > 0).to(counts)
+    inverse = (there / counts.clamp_min(1)).sum(1, keepdim=True)
+    harmonic = there.sum(1, keepdim=True).clamp_min(1) / inverse.clamp_min(1e-9)
+    return (harmonic - counts).unsqueeze(1)
 
 
 def _overlap(spread: Tensor, apart: Tensor) -> Tensor:
@@ -260,10 +279,10 @@ def cosines(rows: Tensor, text: Tensor | None) -> Tensor | None:
     return None if text is None else normalize(rows, dim=-1) @ normalize(text.to(rows), dim=-1).mT
 
 
-def _correction(means: UnevenMeans, spread: Float[Tensor, " task"]) -> Float[Tensor, "task 1 class"]:
-    """e: to a distance that grows with v by ρ, so that a single sample is not nearest to everything."""
+def _unevenness(means: UnevenMeans, spread: Float[Tensor, " task"]) -> Float[Tensor, "task 1 class"]:
+    """e: what a distance that grows with v by ρ is too large, so that a single sample is not nearest to everything."""
     spread = spread.unsqueeze(1)
-    return means.longer(means.slope.minimum(spread) - spread)
+    return means.farther(means.slope.minimum(spread) - spread)
 
 
 @dataclass(frozen=True)
@@ -278,17 +297,17 @@ class _Calibration:
         return torch.nn.functional.one_hot(self.held.labels, self.held.variances.shape[2]).to(self.held.variances)
 
     def spread(self) -> tuple[Tensor, Tensor]:
-        """ρ and Δ²."""
+        """ρ, of which e is so small a part that it is left out, and Δ²."""
         member, variances, distances = self.member, self.held.variances, self.held.distances
         own, other = (m * self.held.mask.unsqueeze(-1) for m in (member, 1 - member))
         inner = (own * distances).sum((-2, -1)) / (own * (1 + variances)).sum((-2, -1)).clamp_min(1e-9)
-        beyond = distances - inner.unsqueeze(-1).unsqueeze(-1) * (1 + variances) - _correction(self.means, inner)
+        beyond = distances - inner.unsqueeze(-1).unsqueeze(-1) * (1 + variances) - _unevenness(self.means, inner)
         outer = (other * beyond).sum((-2, -1)) / other.sum((-2, -1)).clamp_min(1)
         return inner, outer.maximum(2 * inner / MOST_OVERLAP).clamp_min(1e-2)
 
     def losses(self, spread: Tensor, side: Tensor | None = None) -> Tensor:
         """Negative log posterior of each scale, ``[task, scale]``."""
-        expected = spread.unsqueeze(-1).unsqueeze(-1) * (1 + self.held.variances) + _correction(self.means, spread)
+        expected = spread.unsqueeze(-1).unsqueeze(-1) * (1 + self.held.variances) + _unevenness(self.means, spread)
         excess = self.held.distances - expected
         prior = torch.tensor([(math.log(s / SCALE_PRIOR[0]) / SCALE_PRIOR[1]) ** 2 / 2 for s in SCALES]).to(excess)
         labels = self.held.labels.unsqueeze(-1)

@@ -22,11 +22,11 @@ from unem.methods._evidence_many import MOST_TOGETHER, queries_of, sample_rows, 
 from unem.methods._evidence_numbers import CHOSEN, EvidenceNumbers, learned_numbers, numbers_from
 from unem.methods._evidence_shards import SettledEvidence
 from unem.methods._likelihood import (
-    FEWEST,
     SCALES,
     UNKNOWN_DOUBT,
     Likelihood,
-    can_be_held_out,
+    can_be_calibrated,
+    classes_to_calibrate,
     cosines,
     doubt_at,
     fit_likelihood,
@@ -35,7 +35,6 @@ from unem.methods._registry import register_method
 
 __all__ = [
     "CHOSEN",
-    "FEWEST",
     "UNKNOWN_DOUBT",
     "Beliefs",
     "Evidence",
@@ -48,7 +47,8 @@ __all__ = [
     "WhitenedMean",
     "ZeroShotEvidence",
     "belief_weights",
-    "can_be_held_out",
+    "can_be_calibrated",
+    "classes_to_calibrate",
     "doubt_at",
     "fit_likelihood",
     "fit_linear",
