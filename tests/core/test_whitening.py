@@ -12,7 +12,7 @@ from unem.core.whitening import CHANNEL_SHRINK, SHRINK, class_means, fit_whiteni
 
 def some_support(tasks=2, classes=4, shots=5, features=7, seed=0, dtype=torch.float64):
     g = torch.Generator().manual_seed(seed)
-    labels = torch.arange(classes).repeat_interleave(shots)
+    labels = torch.arange(classes).repeat_interleave(torch.as_tensor(shots))
     stretch = torch.linspace(0.2, 3.0, features, dtype=dtype)
     rows = 2 * torch.randn(tasks, classes, features, generator=g, dtype=dtype)[:, labels]
     rows = rows + stretch * torch.randn(tasks, len(labels), features, generator=g, dtype=dtype)
@@ -21,9 +21,10 @@ def some_support(tasks=2, classes=4, shots=5, features=7, seed=0, dtype=torch.fl
 
 
 @pytest.mark.parametrize("features", [7, 40])  # fewer and more than there are samples
+@pytest.mark.parametrize("shots", [5, [1, 2, 5, 9]])
 @pytest.mark.parametrize(("b", "a"), [(0.3, 0.7), (0.5, 0.85)])
-def test_products_are_those_of_the_formula(features, b, a):
-    support, member, points = some_support(features=features)
+def test_products_are_those_of_the_formula(features, shots, b, a):
+    support, member, points = some_support(features=features, shots=shots)
     whitening, sums, _ = fit_whitening(support, member, b, a)
     seen = whitening.see(points)
     gram, with_sums = whitening.products(seen, seen), whitening.products(seen, sums)

@@ -185,15 +185,22 @@ def residual(x, labels):
 def whitened_rows(support, labels, points, b, a):
     """Unit length, centred, channels divided, both once more, then a root of (1−a) S_w + a v I, unit length.
 
-    With one sample of each class there is no S_w, and the rest remains.
+    The centre is that of class means, weighed by the roots of their samples. With one sample of each class there is no
+    S_w, and the rest remains.
     """
+
+    def centre(x):
+        sizes = np.bincount(labels)
+        means = [x[labels == k].mean(0) for k in np.flatnonzero(sizes)]
+        return np.average(means, 0, np.sqrt(sizes[sizes > 0]))
+
     x, z = unit_rows(support), unit_rows(points)
-    x, z = x - x.mean(0), z - x.mean(0)
-    variance = x.var(0, ddof=1) + (residual(x, labels) ** 2).sum(0)
+    x, z = x - centre(x), z - centre(x)
+    variance = (x**2).sum(0) / (len(x) - 1) + (residual(x, labels) ** 2).sum(0)
     trusted = (1 - b) * (len(x) - 1) / (len(x) + 2)
     gain = np.sqrt(variance.mean() / (trusted * variance + (1 - trusted) * variance.mean()))
     x, z = unit_rows(x * gain), unit_rows(z * gain)
-    x, z = x - x.mean(0), z - x.mean(0)
+    x, z = x - centre(x), z - centre(x)
     freedom = len(x) - len(set(labels))
     if freedom == 0:
         return unit_rows(x), unit_rows(z)

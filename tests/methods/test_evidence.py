@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 
-import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
@@ -107,70 +106,6 @@ def test_shots_of_others_in_the_batch_do_not_matter():
     for i, task in enumerate(parts):
         alone = unem.create_method("evidence").predict(task).probabilities
         torch.testing.assert_close(together[i : i + 1], alone, rtol=0, atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("shots", "calibrated"),
-    [
-        ((1, 1, 1), False),
-        ((5, 1, 1), False),
-        ((2, 2, 1), True),
-        ((5, 1), False),
-        ((2, 2), True),
-        ((2, 2, 1, 1), True),
-        ((9, 9, 1, 1, 1), False),
-    ],
-)
-def test_four_samples_in_half_of_the_classes_are_enough_to_calibrate(shots, calibrated):
-    classes = len(shots)
-    labels = torch.arange(classes).repeat_interleave(torch.tensor(shots))
-    rows = torch.randn(len(labels), 8, generator=torch.Generator().manual_seed(0)) + 2 * torch.eye(classes, 8)[labels]
-    assert fit_likelihood(unem.Task(rows, labels, rows)).calibrated.item() is calibrated
-
-
-@pytest.mark.parametrize("others", [2, 3, 5, 10])
-@pytest.mark.parametrize("name", ["whitened-mean", "evidence"])
-def test_a_class_with_a_single_label_swallows_no_other(name, others):
-    """Its only row has length one, and is no nearer to the others' queries than its variance says."""
-    shots = torch.tensor([1] + [others] * 9)
-    labels, truth = torch.arange(10).repeat_interleave(shots), torch.arange(200) % 10
-    for seed in range(5):
-        generator = torch.Generator().manual_seed(seed)
-        means = 0.45 * torch.randn(10, 100, generator=generator)
-        support, query = (means[y] + torch.randn(len(y), 100, generator=generator) for y in (labels, truth))
-        answer = unem.create_method(name).predict(unem.Task(support, labels, query)).labels
-        right = (answer == truth)[truth > 0].float().mean()
-        taken = (answer[truth > 0] == 0).float().mean()
-        assert taken < 0.1, f"{100 * taken:.0f} % of the others' queries taken, seed {seed}"
-        assert right > 0.5, f"{100 * right:.0f} % right, seed {seed}"
-
-
-def test_of_an_even_support_nothing_is_uneven():
-    for shots in (1, 3):
-        likelihood = fit_likelihood(blobs(tasks=3, shots=shots)[0])
-        torch.testing.assert_close(likelihood.uneven, torch.zeros_like(likelihood.uneven))
-        torch.testing.assert_close(likelihood.short, torch.zeros_like(likelihood.short), rtol=0, atol=1e-5)
-        torch.testing.assert_close(likelihood.even_variances, likelihood.variances)
-
-
-def test_how_much_longer_means_of_few_samples_are_is_a_line_through_the_classes():
-    """Against numpy's least squares; never steeper than the variance itself says, never falling."""
-    shots = torch.tensor([1, 1, 2, 4, 7])
-    labels = torch.arange(5).repeat_interleave(shots)
-    rows = torch.randn(len(labels), 30, generator=torch.Generator().manual_seed(3)) + 3 * torch.eye(5, 30)[labels]
-    likelihood = fit_likelihood(unem.Task(rows, labels, rows))
-    lengths = (likelihood.squares / likelihood.counts.square())[0].double().numpy()
-    slope = np.clip(np.polyfit(1 / shots.numpy(), lengths, 1)[0], 0, likelihood.spread.item())
-    variances = 1 / shots.double()
-    expected = (slope - likelihood.spread.double()) * (variances - variances.mean())
-    torch.testing.assert_close(likelihood.uneven[0, 0].double(), expected, rtol=1e-4, atol=1e-5)
-
-
-def test_overlap_is_bounded():
-    """A few held-out samples may be as near to other classes as to their own, by chance."""
-    labels = torch.arange(3).repeat_interleave(2)
-    rows = torch.randn(6, 40, generator=torch.Generator().manual_seed(0))
-    assert fit_likelihood(unem.Task(rows, labels, rows)).overlap.item() <= 12.01
 
 
 @pytest.mark.parametrize("name", ["whitened-mean", "evidence"])
@@ -362,19 +297,3 @@ def test_numbers_that_are_first_read_without_a_gradient_may_have_one_later():
 def test_methods_for_texts_say_that_there_are_none(name):
     with pytest.raises(unem.InputError, match=r"text: .* texts of the classes, the task has none"):
         unem.create_method(name).predict(blobs()[0])
-
-
-@pytest.mark.parametrize(("noise", "least", "most"), [(0.0, 20, 140), (30.0, 2, 10)])
-def test_with_one_label_a_class_texts_count_as_much_as_they_are_right_about_it(noise, least, most):
-    generator = torch.Generator().manual_seed(0)
-    text = torch.randn(12, 64, generator=generator)
-    rows = text + torch.randn(12, 64, generator=generator)
-    said = text + noise * torch.randn(12, 64, generator=generator)
-    weight = fit_likelihood(unem.Task(rows, torch.arange(12), rows, text=said), said).text_weight
-    assert least <= weight.item() <= most
-    exact = [
-        torch.log_softmax(w * torch.cosine_similarity(rows[:, None], said[None], dim=-1), -1).diagonal().sum()
-        - (math.log(w / 40) / 0.7) ** 2 / 2
-        for w in (2, 5, 10, 20, 40, 70, 100, 140)
-    ]
-    assert weight.item() == (2, 5, 10, 20, 40, 70, 100, 140)[int(torch.stack(exact).argmax())]

@@ -12,6 +12,8 @@ __all__ = ["relative_distance", "warn_of_another_kind"]
 FAR = 1.3
 """None of 396 draws of eleven feature sets is beyond; photographs that were made four or eight times smaller are, where
 the classes are clearly apart."""
+COPIES = 8.0
+"""Beyond, it is not the images that are far: examples of a class are copies of each other, or shots of one moment."""
 FEWEST_QUERIES = 10
 FEWEST_SHOTS = 3
 """Of some class. With two of each, 5 to 13 % of 1,000 draws would be beyond, for nothing."""
@@ -49,6 +51,11 @@ def warn_of_another_kind(task: Task) -> list[str]:
     distance = relative_distance(task)
     if distance is None or distance <= FAR:
         return []
+    if distance > COPIES:
+        return [
+            "the examples of a class are nearly the same image, beside which all images are far: probabilities are not "
+            "calibrated, and sure answers may be wrong; examples that differ as the images do would help"
+        ]
     return [
         "the images are farther from the examples than these are from each other (squared distances "
         f"{distance:.1f} times as large): they may be of another kind, such as blurred, or of none of the classes, and "

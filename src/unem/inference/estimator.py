@@ -56,6 +56,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         method_: the method, chosen by the labelled rows alone.
         schedule_: its schedule; None where it has none, such as the automatic method.
         schedule_reason_: why method and schedule were taken; None where a method without a schedule was given.
+        notes_: what to know of the answers, such as that too few classes have two labels to calibrate them.
         n_iter_: layers of the schedule; 1 without one.
         n_features_in_, feature_names_in_: as in scikit-learn.
 
@@ -149,6 +150,10 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def schedule_reason_(self) -> str | None:
         choice = self._choice
         return None if choice.preset is None and choice.reason.code == "given" else sentence(choice.reason, "row")
+
+    @property
+    def notes_(self) -> tuple[str, ...]:
+        return self._choice.notes
 
     @property
     def n_iter_(self) -> int:

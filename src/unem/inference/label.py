@@ -259,9 +259,12 @@ def _decision_notes(answer: Answer, class_names: Sequence[str]) -> list[str]:
     if names:
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
         what = "a class" if len(names) == 1 else f"{len(names)} classes"
-        absent, hint = "it may be absent" if len(names) == 1 else "they may be absent", ""
+        hint = ""
         if answer.changed and not balanced:
-            hint = f"; {absent}, or rare: a balanced decision finds rare classes, and loses some images of the others"
+            hint = (
+                "; rightly where it is absent; where it is rare, a balanced decision finds more, and gives images to "
+                "absent classes, too"
+            )
         notes.append(
             f"joint classification leaves {what} empty that would get two images or more, each classified by itself: "
             f"{', '.join(names[:NAMED])}{more}{hint}"

@@ -13,8 +13,9 @@ from unem.methods.evidence import CHOSEN, Evidence, fit_likelihood, learned_numb
 
 __all__ = ["Mix", "believed_mix"]
 
-Mix = Literal["few", "uneven", "one", "even", "alone"]
-"""Few of the classes, an uneven mix of them, one beside others that are alike, all alike; or each query by itself."""
+Mix = Literal["few", "uneven", "one", "even", "alone", "any"]
+"""Few of the classes, an uneven mix of them, one beside others that are alike, all alike; or each query by itself. Any,
+where labels are those of each query by itself: then beliefs agree, and which has more weight says nothing."""
 FEW = 0.1  # concentration up to which a mix is called so
 
 
@@ -25,7 +26,7 @@ def believed_mix(task: Task, method: Method) -> tuple[Mix, float] | None:
         >>> import unem
         >>> _ = torch.manual_seed(0)
         >>> labels = torch.arange(30) % 6
-        >>> centres = 3 * torch.randn(6, 16)
+        >>> centres = torch.randn(6, 16)
         >>> one_class = centres[:1] + torch.randn(60, 16)
         >>> task = unem.Task(centres[labels] + torch.randn(30, 16), labels, one_class)
         >>> believed_mix(task, unem.create_method("evidence"))[0]
@@ -39,8 +40,10 @@ def believed_mix(task: Task, method: Method) -> tuple[Mix, float] | None:
     numbers = (learned_numbers() if method.numbers == "learned" else CHOSEN).to(task.query)
     with torch.no_grad():
         likelihood = fit_likelihood(task, text)
-        weights = weigh_beliefs(numbers, likelihood, queries_of(likelihood, task.query, text)[1]).weights[0]
-    *said, one, even, alone = weights.tolist()
+        beliefs = weigh_beliefs(numbers, likelihood, queries_of(likelihood, task.query, text)[1])
+        if torch.equal(method.predict(task).labels.flatten(), beliefs.independent[0].argmax(-1)):
+            return "any", 1.0
+    *said, one, even, alone = beliefs.weights[0].tolist()
     shares: dict[Mix, float] = {"few": 0.0, "uneven": 0.0, "one": one, "even": even, "alone": alone}
     for concentration, weight in zip(CONCENTRATIONS[:APART], said, strict=True):
         shares["few" if concentration <= FEW else "uneven"] += weight

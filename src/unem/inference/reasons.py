@@ -51,6 +51,7 @@ MIXES = {
     "one": "one class having most of the {}s and the others alike",
     "even": "all classes having about as many {}s",
     "alone": "each {} judged by itself",
+    "any": "the labels are those of each {} by itself, whatever the mix",
 }
 """What the belief says that more of an answer rests on than on any other, in words; a query is put in."""
 
@@ -60,7 +61,8 @@ def _evidence(n: Mapping[str, Any]) -> str:
     if "labelled" in n:
         words += f", from {_some(n['labelled'], n['what'])}"
     if "mix" in n:
-        words += f"; {100 * n['mix_share']:.0f} % of the answer rests on {MIXES[n['mix']].format(n['query'])}"
+        share = "" if n["mix"] == "any" else f"{100 * n['mix_share']:.0f} % of the answer rests on "
+        words += f"; {share}{MIXES[n['mix']].format(n['query'])}"
     if "held_out" in n:
         verb = "is" if n["jointly"] == 1 else "are"
         words += (
@@ -68,7 +70,7 @@ def _evidence(n: Mapping[str, Any]) -> str:
             f"turn, {n['jointly']} {verb} labelled right jointly and {n['independently']} independently"
         )
         if n["jointly"] < n["independently"]:
-            words += " (fewer jointly is no bad sign where some of these classes are found by mistake)"
+            words += f" (these are of all classes alike, which the {n['query']}s need not be)"
     return words
 
 

@@ -91,7 +91,7 @@ def check_needs(method: MethodInfo, *, support: bool, text: bool) -> None:
 def check_class_names(names: Sequence[str]) -> None:
     """Refuse fewer than two classes, and two classes of one name."""
     if len(names) < 2:
-        what = f"only {names[0]!r}" if names else "none"
+        what = f"only {str(names[0])!r}" if names else "none"
         raise InputError(f"classes: expected at least two, there is {what}")
     if len(set(names)) < len(names):
         twice = next(n for i, n in enumerate(names) if n in names[:i])

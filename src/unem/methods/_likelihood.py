@@ -281,8 +281,7 @@ def cosines(rows: Tensor, text: Tensor | None) -> Tensor | None:
 
 def _unevenness(means: UnevenMeans, spread: Float[Tensor, " task"]) -> Float[Tensor, "task 1 class"]:
     """e: what a distance that grows with v by ρ is too large, so that a single sample is not nearest to everything."""
-    spread = spread.unsqueeze(1)
-    return means.farther(means.slope.minimum(spread) - spread)
+    return means.farther(means.slope - spread.unsqueeze(1))
 
 
 @dataclass(frozen=True)
