@@ -28,7 +28,7 @@ import torch
 from numpy.typing import NDArray
 
 import unem
-from unem.methods import evidence
+from unem.methods import evidence, method_info
 
 SITUATIONS = ("even", "three", "heavy", "long tail")
 CLASSES, SURE = 15, 0.9
@@ -50,6 +50,8 @@ class Draw:
     query: NDArray[Any]
     truth: NDArray[Any]
     classes: int
+    text: NDArray[Any] | None = None
+    """Of the classes, where the file has texts."""
 
     @property
     def key(self) -> tuple[str, str, int, int]:
@@ -60,6 +62,7 @@ def draws(path: Path, count: int, shots: list[int]) -> Iterator[Draw]:
     """Draws of a file; the same whatever else is drawn."""
     stored = np.load(path, allow_pickle=False)
     rows, labels = stored["features"].astype(np.float32), stored["labels"]
+    texts = stored["text_features"].astype(np.float32) if "text_features" in stored else None
     enough = np.flatnonzero(np.bincount(labels) >= max(shots) + 12)
     for number in range(count):
         for few in shots:
@@ -76,7 +79,8 @@ def draws(path: Path, count: int, shots: list[int]) -> Iterator[Draw]:
                 order = rng.permutation(len(query))
                 given = np.repeat(np.arange(len(chosen)), few)
                 about = path.stem, situation, few, number
-                yield Draw(*about, support, given, rows[query[order]], truth[order], len(chosen))
+                text = texts[chosen] if texts is not None else None
+                yield Draw(*about, support, given, rows[query[order]], truth[order], len(chosen), text)
 
 
 def _parts(situation: str, rest: list[NDArray[Any]]) -> list[NDArray[Any]]:
@@ -103,11 +107,12 @@ def default(draw: Draw) -> Answer:
 
 
 def named(name: str) -> Callable[[Draw], Answer]:
-    """A registered method with its defaults."""
+    """A registered method with its defaults, and with the texts of the classes where it takes them."""
 
     def predict(draw: Draw) -> Answer:
         tensors = (torch.tensor(x) for x in (draw.support, draw.labels, draw.query))
-        found = unem.create_method(name).predict(unem.Task(*tensors, num_classes=draw.classes))
+        text = draw.text if method_info(name).inputs == "image+text" else None
+        found = unem.create_method(name).predict(unem.Task(*tensors, num_classes=draw.classes, text=text))
         return found.labels.numpy(), found.probabilities.numpy()
 
     return predict

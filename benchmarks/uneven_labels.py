@@ -11,6 +11,8 @@ The draws of ``situations.py`` with 5 labels a class, of which labels are taken 
 * ``common whole``: all but the class that most queries are of.
 
 Run: python benchmarks/uneven_labels.py FEATURES... [--draws 3] [-o FILE.csv] [--methods default,...]
+
+Of files with texts of the classes, ``--methods evidence-joint,zero-shot-evidence,whitened-mean`` are with texts too.
 """
 
 from __future__ import annotations
