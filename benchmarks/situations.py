@@ -58,7 +58,7 @@ class Draw:
         return self.features, self.situation, self.shots, self.number
 
 
-def draws(path: Path, count: int, shots: list[int]) -> Iterator[Draw]:
+def draws(path: Path, count: int, shots: list[int], classes: int = CLASSES) -> Iterator[Draw]:
     """Draws of a file; the same whatever else is drawn."""
     stored = np.load(path, allow_pickle=False)
     rows, labels = stored["features"].astype(np.float32), stored["labels"]
@@ -67,8 +67,8 @@ def draws(path: Path, count: int, shots: list[int]) -> Iterator[Draw]:
     for number in range(count):
         for few in shots:
             rng = np.random.default_rng([number, few])
-            chosen = rng.permutation(enough)[:CLASSES]
-            if len(chosen) < 4:
+            chosen = rng.permutation(enough)[:classes]
+            if len(chosen) < min(4, classes):
                 return
             images = [rng.permutation(np.flatnonzero(labels == c)) for c in chosen]
             support = np.concatenate([rows[i[:few]] for i in images])

@@ -10,7 +10,7 @@ The draws of ``situations.py`` with 5 labels a class, of which labels are taken 
 * ``one whole``: all classes but one keep a single one,
 * ``common whole``: all but the class that most queries are of.
 
-Run: python benchmarks/uneven_labels.py FEATURES... [--draws 3] [-o FILE.csv] [--methods default,...]
+Run: python benchmarks/uneven_labels.py FEATURES... [--draws 3] [--classes 15] [-o FILE.csv] [--methods default,...]
 
 Of files with texts of the classes, ``--methods evidence-joint,zero-shot-evidence,whitened-mean`` are with texts too.
 """
@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from situations import NAMED, Draw, default, draws, named, score, tables
+from situations import CLASSES, NAMED, Draw, default, draws, named, score, tables
 
 SHOTS = 5
 Rng = np.random.Generator
@@ -75,10 +75,10 @@ def cut(draw: Draw, labels: str) -> Draw:
     return replace(draw, support=draw.support[rows], labels=draw.labels[rows])
 
 
-def measure(files: list[Path], count: int, methods: Mapping[str, Any]) -> list[dict[str, Any]]:
+def measure(files: list[Path], count: int, classes: int, methods: Mapping[str, Any]) -> list[dict[str, Any]]:
     rows = []
     for path in files:
-        for draw in draws(path, count, [SHOTS]):
+        for draw in draws(path, count, [SHOTS], classes):
             for labels in KEPT:
                 shown = cut(draw, labels)
                 about = {"features": path.stem, "labels": labels, "situation": draw.situation, "draw": draw.number}
@@ -100,13 +100,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--draws", type=int, default=3)
+    parser.add_argument("--classes", type=int, default=CLASSES)
     parser.add_argument("--methods", default=",".join(("default", *NAMED)))
     parser.add_argument("-o", "--output", type=Path, help="all rows as CSV")
     given = parser.parse_args()
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
     methods = {name: default if name == "default" else named(name) for name in given.methods.split(",")}
-    rows = measure(given.files, given.draws, methods)
+    rows = measure(given.files, given.draws, given.classes, methods)
     if given.output:
         with given.output.open("w", newline="") as file:
             writer = csv.DictWriter(file, rows[0])
