@@ -10,6 +10,7 @@ import torch
 
 import evidence_numbers
 import situations
+import uneven_labels
 from unem.methods.evidence import numbers_from
 
 
@@ -49,3 +50,25 @@ def test_the_gate_is_learned_with_and_without_each_set(tmp_path, monkeypatch, ca
     assert first.count("whitened-mean") == table.read_text().count("whitened-mean") == 4
     assert first.count("default") == table.read_text().count("default") == 4
     assert "| default |" in capsys.readouterr().out
+
+
+def test_labels_are_taken_away_as_is_said(tmp_path, monkeypatch, capsys):
+    draw = next(iter(situations.draws(write_features(tmp_path / "a.npz", 0), 1, [5])))
+    common = np.bincount(draw.truth).argmax()
+    left = {labels: np.bincount(uneven_labels.cut(draw, labels).labels) for labels in uneven_labels.KEPT}
+    assert sorted(left["one single"]) == [1] + [5] * 11
+    assert sorted(left["one whole"]) == [1] * 11 + [5]
+    assert left["common single"][common] == 1
+    assert left["common single"].sum() == 56
+    assert left["common whole"][common] == 5
+    assert left["common whole"].sum() == 16
+    assert sorted(left["half single"]) == [1] * 6 + [5] * 6
+    assert sorted(left["long tail"]) == [1] * 10 + [2, 5]
+    assert set(left["mixed"]) <= {1, 2, 3, 4, 5}
+
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
+    given = [str(tmp_path / "a.npz"), "--draws", "1", "--classes", "2", "-o", str(tmp_path / "rows.csv")]
+    monkeypatch.setattr(sys, "argv", ["uneven_labels.py", *given, "--methods", "default,whitened-mean"])
+    uneven_labels.main()
+    assert (tmp_path / "rows.csv").read_text().count("default") == 4 * 7
+    assert "| one single, even |" in capsys.readouterr().out
