@@ -107,7 +107,7 @@ def test_a_warning_names_the_classes_that_are_left_empty():
     assert (
         ": "
         + ", ".join(lost[:5])
-        + f" and {len(lost) - 5} more; rightly where it is absent; where it is rare, a balanced decision finds more"
+        + f" and {len(lost) - 5} more; rightly if absent; if rare, a balanced decision finds more"
         in note
     )
     assert "--" not in note

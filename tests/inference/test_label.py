@@ -26,7 +26,7 @@ def test_auto_says_what_it_took_and_how_many_held_out_labels_are_found_again():
     assert (answer.method, answer.schedule, answer.choice.schedule) == ("evidence", None, None)
     found = answer.held_out
     assert found.samples % 5 == 0  # five of each class that is found among the queries
-    assert f"of {found.samples} labelled images of classes that are found among the images" in str(answer.reason)
+    assert f"of {found.samples} labelled images that could be held out in turn" in str(answer.reason)
     assert f"{found.jointly} are labelled right jointly and {found.independently} independently" in str(answer.reason)
     assert "%" not in str(answer.reason).split("; of ")[1]  # of so few samples counts are said
     assert re.search(r"; \d+ % of the answer rests on few of the classes being present;", str(answer.reason))

@@ -54,7 +54,7 @@ def test_two_images_of_one_class_are_enough_and_the_note_says_for_what():
     answer = label_features(clusters(labels, 0), labels, clusters(torch.arange(9), 1), list("abc"), none_of_these=0.05)
     assert answer.novelty.isfinite().all()
     (note,) = (note for note in answer.notes if "too few for" in note)
-    assert "2 labelled images are too few for 5 % false alarms (19 are needed)" in note
+    assert "2 labelled images of classes with several are too few for 5 % false alarms (19 are needed)" in note
     assert "33 %" in note
 
 

@@ -143,7 +143,7 @@ def choose(
     elif method == "auto":
         numbers = {"classes": task.num_classes} | ({"labelled": _labelled(task)} if support else {})
         reason = Reason("evidence" if name in EVIDENCE else "automatic", numbers)
-    if support and name in EVIDENCE:
+    if support and name in (*EVIDENCE, INDEPENDENT):
         notes = (*notes, *_uncalibrated(task))
     return Choice(create_method(name, **settings), preset, reason, notes=notes)
 
@@ -172,8 +172,8 @@ def _uncalibrated(task: Task) -> tuple[str, ...]:
     if missing <= 0:
         return ()
     return (
-        "probabilities are not calibrated, and are kept lower, so that right answers may be doubtful too: it takes a "
-        f"second labelled sample of {counted(missing, 'more class', 'more classes')}",
+        "probabilities are not calibrated: right answers may be doubtful, and where classes look alike, wrong ones "
+        f"sure; it takes a second labelled sample of {counted(missing, 'more class', 'more classes')}",
     )
 
 

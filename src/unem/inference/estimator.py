@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -109,7 +110,9 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if not known.any():
             raise InputError(f"y: none of {counted(len(labels), 'row')} has a label; each class needs at least one")
         given = np.asarray(labels[known].tolist()) if labels.dtype == object else labels[known]
-        check_classification_targets(given)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # few labels of many classes are what this is for
+            check_classification_targets(given)
         self.classes_, self._support_labels = np.unique(given, return_inverse=True)
         if len(self.classes_) < 2:
             raise InputError(_only_one_class(self.classes_[0], int((~known).sum()), self.unlabelled))

@@ -161,17 +161,18 @@ def label_features(
     given: dict[str, Any] = {"method": method, "schedule": schedule, "effective_classes": effective_classes}
     given |= {"none_of_these": none_of_these, "decision": decision, "calibration": calibration, "options": options}
     if not corrections:
-        return _label(support, labels, query, class_names, text=text, device=device, **given)
+        return _noted(_label(support, labels, query, class_names, text=text, device=device, **given), class_names)
     corrected = Corrected.of(corrections, len(query), len(class_names))
     task = corrected.split(support, labels, query)
     answer = _label(*task, class_names, text=text, device=device, **given)
-    return replace(
+    whole = replace(
         answer,
         probabilities=corrected.probabilities(answer.probabilities),
         independent=corrected.labels(answer.independent),
         novelty=corrected.novelty(answer.novelty, answer.probabilities),
         by_hand=corrected.by_hand,
     )
+    return _noted(whole, class_names)
 
 
 def _label(
@@ -207,7 +208,7 @@ def _label(
     novelty = None
     if none_of_these is not None:
         novelty = relative_novelty(plain, none_of_these, calibration, notes).cpu()
-    answer = Answer(
+    return Answer(
         (prediction.probabilities / prediction.probabilities.sum(-1, keepdim=True)).cpu(),
         (_nearest_means(plain) if labelled else _nearest_texts(make(inputs="similarities"))).cpu(),
         with_held_out(choice, task),
@@ -216,7 +217,6 @@ def _label(
         {"effective_classes": effective_classes, "none_of_these": none_of_these, **(options or {})},
         decision,
     )
-    return replace(answer, notes=(*answer.notes, *_decision_notes(answer, class_names)))
 
 
 def _inputs(method: str, schedule: Any, support: bool, text: bool) -> Inputs:
@@ -249,8 +249,8 @@ def _nearest_texts(task: Task) -> Int[Tensor, " query"]:
     return task.query.argmax(-1).squeeze(0)
 
 
-def _decision_notes(answer: Answer, class_names: Sequence[str]) -> list[str]:
-    """What the decision has changed, and which classes it leaves empty."""
+def _noted(answer: Answer, class_names: Sequence[str]) -> Answer:
+    """With notes on what the decision has changed, and which classes it leaves empty."""
     notes, balanced = [], answer.decision == "balanced"
     if balanced:
         count = counted(answer.changed, "label is", "labels are")
@@ -262,11 +262,11 @@ def _decision_notes(answer: Answer, class_names: Sequence[str]) -> list[str]:
         hint = ""
         if answer.changed and not balanced:
             hint = (
-                "; rightly where it is absent; where it is rare, a balanced decision finds more, and gives images to "
-                "absent classes, too"
+                "; rightly if absent; if rare, a balanced decision finds more of them, and gives images to absent "
+                "classes, too"
             )
         notes.append(
             f"joint classification leaves {what} empty that would get two images or more, each classified by itself: "
             f"{', '.join(names[:NAMED])}{more}{hint}"
         )
-    return notes
+    return replace(answer, notes=(*answer.notes, *notes))

@@ -13,10 +13,13 @@ from unem.methods.evidence import CHOSEN, Evidence, fit_likelihood, learned_numb
 
 __all__ = ["Mix", "believed_mix"]
 
-Mix = Literal["few", "uneven", "one", "even", "alone", "any"]
+Mix = Literal["few", "uneven", "one", "even", "alone", "any", "none"]
 """Few of the classes, an uneven mix of them, one beside others that are alike, all alike; or each query by itself. Any,
-where labels are those of each query by itself: then beliefs agree, and which has more weight says nothing."""
+where labels are those of each query by itself: then beliefs agree, and which has more weight says nothing. None, where
+no mix has half of the answer."""
 FEW = 0.1  # concentration up to which a mix is called so
+HALF = 0.5  # of the answer: less is no mix that it rests on
+FEWEST_CLASSES = 4  # of fewer, few, uneven and all alike are not told apart by their names
 
 
 def believed_mix(task: Task, method: Method) -> tuple[Mix, float] | None:
@@ -26,13 +29,13 @@ def believed_mix(task: Task, method: Method) -> tuple[Mix, float] | None:
         >>> import unem
         >>> _ = torch.manual_seed(0)
         >>> labels = torch.arange(30) % 6
-        >>> centres = torch.randn(6, 16)
+        >>> centres = 0.5 * torch.randn(6, 16)
         >>> one_class = centres[:1] + torch.randn(60, 16)
         >>> task = unem.Task(centres[labels] + torch.randn(30, 16), labels, one_class)
         >>> believed_mix(task, unem.create_method("evidence"))[0]
-        'few'
+        'one'
     """
-    if not isinstance(method, Evidence) or task.num_queries > method.sample_size or task.num_classes < 2:
+    if not isinstance(method, Evidence) or task.num_queries > method.sample_size or task.num_classes < FEWEST_CLASSES:
         return None
     if task.num_queries == 1:
         return "alone", 1.0  # all beliefs say the same
@@ -48,4 +51,7 @@ def believed_mix(task: Task, method: Method) -> tuple[Mix, float] | None:
     for concentration, weight in zip(CONCENTRATIONS[:APART], said, strict=True):
         shares["few" if concentration <= FEW else "uneven"] += weight
     mix = max(shares, key=lambda m: shares[m])
-    return mix, shares[mix]
+    if shares[mix] >= HALF:
+        return mix, shares[mix]
+    somehow = 1 - even - alone  # few, uneven, or one beside others: uneven in one way or another
+    return ("uneven", somehow) if somehow >= HALF else ("none", shares[mix])

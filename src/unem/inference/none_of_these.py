@@ -47,11 +47,17 @@ def relative_novelty(
     needed = math.ceil((1 - false_alarms) / false_alarms - 1e-9)
     if comparable < needed:
         notes.append(
-            f"none of these: {comparable} labelled images are too few for {100 * false_alarms:g} % false alarms "
-            f"({needed} are needed); the farthest of them is the measure, which gives "
-            f"{100 / (comparable + 1):.0f} % on average"
+            f"none of these: {comparable} labelled images of classes with several are too few for "
+            f"{100 * false_alarms:g} % false alarms ({needed} are needed); the farthest of them is the measure, which "
+            f"gives {100 / (comparable + 1):.0f} % on average{_more_alone(task)}"
         )
     return by_blocks(task, partial(_relative, false_alarms=false_alarms))
+
+
+def _more_alone(task: Task) -> str:
+    """Where most classes have a single sample, those that can be held out are not like them."""
+    alone = 2 * int((task.shots == 1).sum()) > task.shots.numel()
+    return ", and more of classes with a single labelled image" if alone else ""
 
 
 def _relative(task: Task, false_alarms: float) -> Float[Tensor, " query"]:

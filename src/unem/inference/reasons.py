@@ -52,6 +52,7 @@ MIXES = {
     "even": "all classes having about as many {}s",
     "alone": "each {} judged by itself",
     "any": "the labels are those of each {} by itself, whatever the mix",
+    "none": "no mix has half of the answer",
 }
 """What the belief says that more of an answer rests on than on any other, in words; a query is put in."""
 
@@ -61,16 +62,16 @@ def _evidence(n: Mapping[str, Any]) -> str:
     if "labelled" in n:
         words += f", from {_some(n['labelled'], n['what'])}"
     if "mix" in n:
-        share = "" if n["mix"] == "any" else f"{100 * n['mix_share']:.0f} % of the answer rests on "
+        share = "" if n["mix"] in ("any", "none") else f"{100 * n['mix_share']:.0f} % of the answer rests on "
         words += f"; {share}{MIXES[n['mix']].format(n['query'])}"
     if "held_out" in n:
         verb = "is" if n["jointly"] == 1 else "are"
         words += (
-            f"; of {_some(n['held_out'], n['what'])} of classes that are found among the {n['query']}s, held out in "
-            f"turn, {n['jointly']} {verb} labelled right jointly and {n['independently']} independently"
+            f"; of {_some(n['held_out'], n['what'])} that could be held out in turn, {n['jointly']} {verb} labelled "
+            f"right jointly and {n['independently']} independently"
         )
         if n["jointly"] < n["independently"]:
-            words += f" (these are of all classes alike, which the {n['query']}s need not be)"
+            words += f" (their mix of classes is not that of the {n['query']}s)"
     return words
 
 

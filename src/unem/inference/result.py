@@ -205,9 +205,10 @@ class Labelling:
         return sure.argsort(stable=True)
 
     def doubtful(self, below: float = DOUBTFUL) -> int:
-        """Images whose label has a probability below this."""
-        labels = self.answer.labels.unsqueeze(-1)
-        return int((self.probabilities.gather(-1, labels) < below).sum())
+        """Images whose label has a probability below this; not those that seem to be of no class."""
+        labels, novel = self.answer.labels.unsqueeze(-1), self.answer.none_of_these
+        doubtful = self.probabilities.gather(-1, labels).squeeze(-1) < below
+        return int((doubtful if novel is None else doubtful & ~novel).sum())
 
     def counts(self) -> dict[str, int]:
         """Images of each class, those that seem to be of none under :attr:`none_name`."""
