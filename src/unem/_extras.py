@@ -76,7 +76,8 @@ def start_ray(ray: Any, address: str | None, workers: int | None) -> bool:
     own = {} if address else {"num_cpus": workers, "include_dashboard": False}
     before = signal.getsignal(signal.SIGTERM)
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="WARNING", **own)
+        # Without an address Ray would join a cluster that someone else has started on this machine.
+        ray.init(address=address or "local", log_to_driver=False, logging_level="WARNING", **own)
     except ConnectionError as error:
         raise InputError(f"address: no Ray cluster answers at {address!r} ({error})") from None
     finally:

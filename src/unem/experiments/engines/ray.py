@@ -87,12 +87,15 @@ class RayEngine:
         return Outcome(name, answer.get("row"), answer.get("error", ""))
 
     def close(self) -> None:
-        for reference in self.running:
-            self.ray.cancel(reference, force=True)
-        self.running.clear()
-        self.sets.clear()
+        """Ray ends what runs when its driver leaves. To cancel it first may meet a task that is just done, of which Ray
+        then loses count, and aborts."""
         if self.started:
             self.ray.shutdown()
+        else:
+            for reference in self.running:
+                self.ray.cancel(reference, force=True)
+        self.running.clear()
+        self.sets.clear()
 
     def __enter__(self) -> RayEngine:
         return self

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
-from unem._extras import require
+from unem._extras import require, start_ray
 from unem.errors import InputError
 
 __all__ = ["LocalMap", "MapEngine", "RayMap"]
@@ -54,13 +54,7 @@ class RayMap:
 
     def __init__(self, *, address: str | None = None, workers: int | None = None) -> None:
         self.ray: Any = require("ray", "ray", "engine: 'ray'")
-        self.started = not self.ray.is_initialized()
-        if self.started:
-            own = {} if address else {"num_cpus": workers, "include_dashboard": False}
-            try:
-                self.ray.init(address=address, log_to_driver=False, logging_level="WARNING", **own)
-            except ConnectionError as error:
-                raise InputError(f"address: no Ray cluster answers at {address!r} ({error})") from None
+        self.started = start_ray(self.ray, address, workers)
         self.workers = workers or max(1, int(self.ray.cluster_resources().get("CPU", 1)))
 
     def map(
