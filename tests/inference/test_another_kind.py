@@ -47,3 +47,12 @@ def test_of_very_many_queries_some_are_asked():
     turned = relative_distance(unem.Task(support, labels, query.flip(0)))
     assert whole == pytest.approx(turned)
     assert whole < FAR
+
+
+def test_copies_among_the_examples_are_not_taken_for_another_kind_of_image():
+    support, labels, query = rows()
+    burst = support[:6].repeat(5, 1) + 0.01 * support  # shots of one moment
+    notes = [note for note in label_features(burst, labels, query, list("abcdef")).notes if "examples" in note]
+    assert len(notes) == 1
+    assert "nearly the same image" in notes[0]
+    assert "another kind" not in notes[0]

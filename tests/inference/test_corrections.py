@@ -89,3 +89,21 @@ def test_tables_of_corrections_that_cannot_be_used(tmp_path):
     ):
         with pytest.raises(InputError, match=words):
             numbered_corrections(given, ["a/1.png", "b/1.png"], ["a"])
+
+
+def test_notes_are_on_the_answer_with_what_was_given():
+    """A class that has an image by hand is not empty, whatever is said of the others."""
+    g = torch.Generator().manual_seed(3)
+    labels, truth = torch.arange(24) % 8, torch.zeros(60, dtype=torch.long)
+    centres = 0.5 * torch.randn(8, 24, generator=g)
+    support, query = (centres[y] + torch.randn(len(y), 24, generator=g) for y in (labels, truth))
+    names = [f"kind {k}" for k in range(8)]
+    before = label_features(support, labels, query, names)
+    empty = before.emptied.tolist()
+    assert empty
+    given = int((before.independent == empty[0]).nonzero()[0])
+    after = label_features(support, labels, query, names, corrections={given: empty[0]})
+    assert empty[0] not in after.emptied.tolist()
+    said = " ".join(note for note in after.notes if "leaves" in note)
+    assert f"kind {empty[0]}" not in said
+    assert all(f"kind {k}" in said for k in after.emptied.tolist()[:5])

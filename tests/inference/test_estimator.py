@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -329,3 +330,12 @@ def test_one_class_is_refused():
     X, _ = make_blobs(20, n_features=4, centers=2, random_state=0)
     with pytest.raises(InputError, match=r"y: expected at least two classes .*, there is only one class, 3$"):
         TransductiveClassifier().fit(X, np.full(20, 3))
+
+
+def test_notes_say_what_too_few_labels_mean_and_nothing_warns_of_many_classes():
+    rows = np.random.default_rng(0).normal(size=(40, 8))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        one_each = TransductiveClassifier().fit(rows, np.where(np.arange(40) < 25, np.arange(40), -1))
+    assert "a second labelled sample of 13 more classes" in one_each.notes_[0]
+    assert TransductiveClassifier().fit(rows, np.where(np.arange(40) < 15, np.arange(40) % 5, -1)).notes_ == ()

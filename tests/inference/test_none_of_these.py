@@ -81,3 +81,12 @@ def test_images_of_a_class_with_a_single_label_are_marked_no_more_than_others():
     single, several = share[truth < 4].mean(), share[truth >= 4].mean()
     assert several < 0.09
     assert single < 0.09
+
+
+@pytest.mark.parametrize(("shots", "more"), [([3, 1, 1, 1], True), ([3, 3, 1, 1], False)])
+def test_where_most_classes_have_a_single_image_the_note_promises_less(shots, more):
+    labels = torch.arange(4).repeat_interleave(torch.tensor(shots))
+    query = clusters(torch.arange(8) % 4, 1)
+    answer = label_features(clusters(labels, 0), labels, query, list("abcd"), none_of_these=0.05)
+    (note,) = (note for note in answer.notes if "too few for" in note)
+    assert ("and more of classes with a single labelled image" in note) is more

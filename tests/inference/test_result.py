@@ -139,3 +139,10 @@ def test_names_that_are_no_utf8_can_be_written(tmp_path):
     contact_sheet.write(made, tmp_path / "x.html")
     assert '"caf\\\\xe9"' in (tmp_path / "x.html").read_text(encoding="utf-8")  # as JSON has it
     assert json.loads(to_json({"name": odd}))["name"] == odd
+
+
+def test_images_of_no_class_are_not_doubtful_as_well():
+    probabilities = torch.tensor([[0.6, 0.4], [0.6, 0.4], [0.95, 0.05]])
+    of = probabilities, probabilities.argmax(1), Choice(unem.create_method("evidence"), None, Reason("given"))
+    answer = Answer(*of, torch.tensor([2.0, 0.5, 2.0]))
+    assert Labelling(ImageList(".", list("123")), ("a", "b"), answer).doubtful(0.8) == 1

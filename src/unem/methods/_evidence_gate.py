@@ -72,7 +72,7 @@ class GateInputs(NamedTuple):
         return (self.collision_moved / self.collision.unsqueeze(1)).log()
 
     def unknown(self) -> Float[Tensor, "task 1"]:
-        """1 where nothing could be held out."""
+        """1 where it is not calibrated."""
         return 1 - self.calibrated.unsqueeze(1)
 
 

@@ -28,22 +28,22 @@ class EvidenceNumbers(NamedTuple):
     """R is the overlap of the classes, 2ρ/Δ², n the shots, Q the queries.
 
     Attributes:
-        scale: ``ln s`` gains ``scale · (1, ln R/4, ln n/4, 1 where nothing could be held out)``.
+        scale: ``ln s`` gains ``scale · (1, ln R/4, ln n/4, 1 where it is not calibrated)``.
         trust: κ/R: how much less a mean of few samples is believed.
         pivot: of Δ²: the distance at which a mean of few samples speaks neither for nor against its class.
         even_variance: of what a class gains in every query by the error of its mean, in nats.
         query_weight: of a query in the means, beside a labelled sample, for each layer.
         moved: weight of the likelihood with moved means, for each layer.
-        moved_unknown: times so much where nothing could be held out.
-        temperature: T of the likelihood in each layer, the first also before it; 1 where nothing could be held out.
+        moved_unknown: times so much where it is not calibrated.
+        temperature: T of the likelihood in each layer, the first also before it; 1 where it is not calibrated.
         class_balance: β of each prior: how much ``ln(counts of the others + a₀)`` counts.
         sharpness: ``ln τ = sharpness · (1, ln Q/75, ln R/4)``, τ multiplying the evidence.
         collision: ``ln`` of what speaks against a belief for each squared nat by which its proportions disagree with
-            how alike the queries are: ``collision · (1, ln Q/75, ln R/4, ln n/4, 1 where nothing could be held out)``.
+            how alike the queries are: ``collision · (1, ln Q/75, ln R/4, ln n/4, 1 where it is not calibrated)``.
         belief, belief_per_class: what speaks for each belief beforehand, in nats, and for each class: of more classes,
             one is nearer to all queries than the others by the error of its mean.
         belief_per_query: the same for each query and unit of R.
-        belief_per_query_unknown: so much more where nothing could be held out.
+        belief_per_query_unknown: so much more where it is not calibrated.
         gate_in, gate_bias, gate_out: of a layer of tanh units that looks at what came of all beliefs.
         linear: of what beliefs in few classes say, the linear classifier has ``linear m/(linear m + S)``, with m sure
             queries and S labelled samples, where its proportions agree with how alike the queries are.
@@ -51,7 +51,7 @@ class EvidenceNumbers(NamedTuple):
             with that more than those beliefs do.
         doubt: share of the independent answer: ``sigmoid(doubt · (1, ln R/4))``.
         certainty: ``ln`` of the power of the probabilities: ``certainty · (1, ln R/4, ln n/4)``; the power is 1 where
-            nothing could be held out.
+            it is not calibrated.
     """
 
     scale: Float[Tensor, " 4"]

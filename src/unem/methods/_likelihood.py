@@ -103,7 +103,7 @@ class Likelihood:
         return doubt_at(numbers, self.overlap, self.calibrated).view(-1, 1, 1)
 
     def cautious(self, log_likelihood: Tensor) -> Float[Tensor, "task query class"]:
-        """The independent answer; at half the scale where nothing could be held out."""
+        """The independent answer; at half the scale where it is not calibrated."""
         return torch.where(self.calibrated.view(-1, 1, 1), 1.0, 0.5).to(log_likelihood).mul(log_likelihood).softmax(-1)
 
     def doubted(
@@ -116,7 +116,7 @@ class Likelihood:
         return powered / powered.sum(-1, keepdim=True)
 
     def certainty(self, numbers: EvidenceNumbers) -> Float[Tensor, "task 1 1"]:
-        """β: probabilities are raised to this power, so that no label changes; 1 where nothing could be held out."""
+        """β: probabilities are raised to this power, so that no label changes; 1 where it is not calibrated."""
         power = (numbers.certainty @ about(self.overlap / 4, self.shots / 4)).exp()
         return torch.where(self.calibrated, power, 1.0).view(-1, 1, 1)
 
@@ -132,7 +132,7 @@ class Likelihood:
         return share * moved + (1 - share) * independent.unsqueeze(1)
 
     def tempered(self, temperature: Tensor, ndim: int) -> Tensor:
-        """T of each task, for values of so many dimensions; 1 where nothing could be held out."""
+        """T of each task, for values of so many dimensions; 1 where it is not calibrated."""
         return torch.where(self.calibrated, temperature, 1.0).view(-1, *(1,) * (ndim - 1))
 
     def with_more(self, sums: Whitened, counts: Float[Tensor, "task class"]) -> Likelihood:

@@ -210,7 +210,7 @@ class Evidence(_OnWhitened):
 @register_method("evidence-joint", reference=_REFERENCE, inputs="image+text")
 @dataclass(frozen=True)
 class EvidenceJoint(Evidence):
-    r"""``evidence`` on images and class texts: ``γ cos(z, t_k)`` joins the likelihood, γ by held-out samples."""
+    r"""``evidence`` on images and class texts: ``γ cos(z, t_k)`` joins the likelihood, γ by labelled samples."""
 
     uses_text: ClassVar[bool] = True
 
