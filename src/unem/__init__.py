@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from unem.data import FeatureSet, Protocol, TaskSource
     from unem.errors import InputError
     from unem.evaluation import calibrate, compare, evaluate, tune
-    from unem.inference import TransductiveClassifier, choose
+    from unem.inference import Labeller, TransductiveClassifier, choose, fit
     from unem.learning import UNEM, ScheduleFamily, train
     from unem.methods import create_method, list_methods, register_method
     from unem.presets import list_presets, load_schedule
@@ -34,6 +34,7 @@ __all__ = [
     "FeatureSet",
     "Gaussian",
     "InputError",
+    "Labeller",
     "Prediction",
     "Protocol",
     "Schedule",
@@ -47,6 +48,7 @@ __all__ = [
     "compare",
     "create_method",
     "evaluate",
+    "fit",
     "gem",
     "list_methods",
     "list_presets",
@@ -62,7 +64,7 @@ _NAMES = {
     "data": ("FeatureSet", "Protocol", "TaskSource"),
     "errors": ("InputError",),
     "evaluation": ("calibrate", "compare", "evaluate", "tune"),
-    "inference": ("TransductiveClassifier", "choose"),
+    "inference": ("Labeller", "TransductiveClassifier", "choose", "fit"),
     "learning": ("UNEM", "ScheduleFamily", "train"),
     "methods": ("create_method", "list_methods", "register_method"),
     "presets": ("list_presets", "load_schedule"),

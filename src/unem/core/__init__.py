@@ -5,6 +5,7 @@ under a law (:mod:`unem.core.laws`) with the numbers of a :class:`Schedule`. :mo
 it fits; :mod:`unem.core.numerics` is mathematics without few-shot learning.
 """
 
+from unem.core.copies import row_numbers
 from unem.core.em import Trace, gem, iterate
 from unem.core.laws import Directions, Dirichlet, Gaussian, Law, law_by_name
 from unem.core.memory import (
@@ -48,5 +49,6 @@ __all__ = [
     "iterate",
     "law_by_name",
     "parts_of",
+    "row_numbers",
     "tasks_per_batch",
 ]

@@ -13,19 +13,19 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import normalize
 
-__all__ = ["CHANNEL_SHRINK", "SHRINK", "Residuals", "Whitened", "Whitening", "class_means", "fit_whitening"]
+__all__ = ["CHANNEL_SAMPLES", "CHANNEL_SHRINK", "SHRINK", "Projected", "Whitening", "class_means", "fit_whitening"]
 
 CHANNEL_SHRINK, SHRINK = 0.5, 0.85
-"""Of the channels' variances, and of the covariance. The best of eleven feature sets lie between 0.3 and 1, and 0.7 and
-0.95, on a plateau; four views weighed by each task were not better by more than 0.3 points."""
-CHANNEL_SAMPLES = 3.0  # with one more, the channels' variances count half of what they do with many
+"""Shrinkage of the channels' variances, and of the covariance."""
+CHANNEL_SAMPLES = 3.0
+"""Degrees of freedom at which the channels' variances count half of what they do with many."""
 NOTHING = 1e-10  # variance below which nothing is known of the channels: a single sample, or copies
 TINY = 1e-12
 
 
 @dataclass(frozen=True)
-class Whitened:
-    """Rows of length one under the metric of a :class:`Whitening`, or sums of such rows.
+class Projected:
+    """Rows under the metric of a :class:`Whitening`, or sums of such rows.
 
     Attributes:
         features: centred; where samples are not fewer than features, times a root of the metric.
@@ -35,17 +35,21 @@ class Whitened:
     features: Float[Tensor, "task row feature"]
     along: Float[Tensor, "task row sample"] | None
 
-    def sums(self, weights: Float[Tensor, "task row class"]) -> Whitened:
+    def sums(self, weights: Float[Tensor, "task row class"]) -> Projected:
         """``Σ_n weight_nk x_n``."""
-        return Whitened(weights.mT @ self.features, None if self.along is None else weights.mT @ self.along)
+        return Projected(weights.mT @ self.features, None if self.along is None else weights.mT @ self.along)
 
-    def scaled(self, factors: Float[Tensor, "task row"]) -> Whitened:
+    def scaled(self, factors: Float[Tensor, "task row"]) -> Projected:
         along = None if self.along is None else factors.unsqueeze(-1) * self.along
-        return Whitened(factors.unsqueeze(-1) * self.features, along)
+        return Projected(factors.unsqueeze(-1) * self.features, along)
 
-    def __add__(self, other: Whitened) -> Whitened:
+    def repeated(self, times: int) -> Projected:
+        """All rows, so many times."""
+        return Projected(*(None if x is None else x.repeat(1, times, 1) for x in (self.features, self.along)))  # type: ignore[arg-type]
+
+    def __add__(self, other: Projected) -> Projected:
         along = None if self.along is None or other.along is None else self.along + other.along
-        return Whitened(self.features + other.features, along)
+        return Projected(self.features + other.features, along)
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,8 @@ class Whitening:
     """R; not where samples are as many as features, or more."""
     metric: Float[Tensor, "task coordinate coordinate"]
     """``(R Rᵀ + c I)⁻¹``, or a root of M."""
+    ridge: Float[Tensor, "task 1 1"]
+    """c."""
     known: Bool[Tensor, "task 1 1"]
     """Whether anything is known of the channels; where not, the view is that of directions seen from the support."""
     dual: bool
@@ -83,58 +89,32 @@ class Whitening:
         """Numbers that are kept of a row."""
         return self.centre.shape[-1] + (self.metric.shape[-1] if self.dual else 0)
 
-    def see(self, rows: Float[Tensor, "task row feature"]) -> Whitened:
-        x = self._placed(rows)
-        seen = Whitened(x, x @ self.rows.mT) if self.dual else Whitened(x @ self.metric, None)
-        whole = x.square().sum(-1)
-        left = self.squares(seen).maximum(1e-6 * whole)  # of rounding, at least
-        return seen.scaled(torch.where(whole > 0, left, 1.0).rsqrt())
+    def transform(self, rows: Float[Tensor, "task row feature"]) -> Projected:
+        """Rows in the view, of unit length; a row that coincides with the centre stays zero."""
+        x = self.placed(rows)
+        projected, whole = self.projected(x), x.square().sum(-1)
+        left = self.squares(projected).maximum(1e-6 * whole)  # of rounding, at least
+        return projected.scaled(torch.where(whole > 0, left, 1.0).rsqrt())
 
-    def _placed(self, rows: Tensor) -> Float[Tensor, "task row feature"]:
+    def placed(self, rows: Tensor) -> Float[Tensor, "task row feature"]:
+        """Rows as they are before the metric."""
         unit = normalize(rows, dim=-1) - self.centre
         return torch.where(self.known, normalize(unit * self.gain, dim=-1) - self.second_centre, unit)
 
-    def products(self, rows: Whitened, others: Whitened) -> Float[Tensor, "task row other"]:
+    def projected(self, placed: Tensor) -> Projected:
+        """Placed rows, or differences of such rows, under the metric; their length stays as it is."""
+        return Projected(placed, placed @ self.rows.mT) if self.dual else Projected(placed @ self.metric, None)
+
+    def products(self, rows: Projected, others: Projected) -> Float[Tensor, "task row other"]:
         plain = rows.features @ others.features.mT
         if rows.along is None or others.along is None:
             return plain
         return torch.baddbmm(plain, rows.along, (others.along @ self.metric).mT, alpha=-1)
 
-    def squares(self, rows: Whitened) -> Float[Tensor, "task row"]:
+    def squares(self, rows: Projected) -> Float[Tensor, "task row"]:
         """The product of each row with itself."""
         plain = rows.features.square().sum(-1)
         return plain if rows.along is None else plain - (rows.along @ self.metric * rows.along).sum(-1)
-
-
-@dataclass(frozen=True)
-class Residuals:
-    """What the support is made of under the metric: ``x_j = m_k + √f r_j``, class means m and residuals r.
-
-    Attributes:
-        counts: samples of each class.
-        means: products of m and m.
-        mixed: of m and r.
-        inner: of r and r, where samples are fewer than features; else
-        rows: r times the root of the metric, whose products they are.
-        scale: √f, f the degrees of freedom.
-        ridge: c.
-    """
-
-    counts: Float[Tensor, "task class"]
-    means: Float[Tensor, "task class class"]
-    mixed: Float[Tensor, "task class sample"]
-    inner: Float[Tensor, "task sample sample"] | None
-    rows: Float[Tensor, "task sample feature"] | None
-    scale: Float[Tensor, "task 1 1"]
-    ridge: Float[Tensor, " task"]
-
-    @property
-    def squares(self) -> Float[Tensor, "task sample"]:
-        """Of r and itself."""
-        if self.inner is not None:
-            return self.inner.diagonal(dim1=1, dim2=2)
-        assert self.rows is not None
-        return self.rows.square().sum(-1)
 
 
 def fit_whitening(
@@ -142,7 +122,8 @@ def fit_whitening(
     member: Float[Tensor, "task sample class"],
     channel_shrink: float = CHANNEL_SHRINK,
     shrink: float = SHRINK,
-) -> tuple[Whitening, Whitened, Residuals]:
+    channel_samples: float = CHANNEL_SAMPLES,
+) -> Whitening:
     """Fit to the samples that have a row in ``member``, one-hot (a row of zeros is no sample).
 
     Args:
@@ -150,30 +131,27 @@ def fit_whitening(
         member: the class of each sample.
         channel_shrink: b, for many samples; the fewer they are, the closer to 1.
         shrink: a.
-
-    Returns:
-        The whitening, the sums of the support by class, and what the support is made of.
+        channel_samples: degrees of freedom at which channels are shrunk halfway between b and 1.
     """
-    there, counts = member.sum(-1, keepdim=True), member.sum(-2)
-    samples = there.sum(-2, keepdim=True).clamp_min(1)
-    scale = (samples - (counts > 0).sum(-1).view(-1, 1, 1)).clamp_min(1).sqrt()
+    mask, counts = member.sum(-1, keepdim=True), member.sum(-2)
+    samples = mask.sum(-2, keepdim=True).clamp_min(1)
     unit = normalize(support, dim=-1)
-    weights = there * (member @ counts.clamp_min(1).rsqrt().unsqueeze(-1))
+    weights = mask * (member @ counts.clamp_min(1).rsqrt().unsqueeze(-1))
     weights = weights / weights.sum(-2, keepdim=True).clamp_min(TINY)
     centre = (weights * unit).sum(-2, keepdim=True)
     unit = unit - centre
     freedom = (samples - 1).clamp_min(1)
-    variance = (there * unit.square()).sum(-2, keepdim=True) / freedom  # as one more degree of freedom within classes
-    variance = variance + (there * (unit - member @ class_means(unit, member))).square().sum(-2, keepdim=True)
+    variance = (mask * unit.square()).sum(-2, keepdim=True) / freedom  # as one more degree of freedom within classes
+    variance = variance + (mask * (unit - member @ class_means(unit, member))).square().sum(-2, keepdim=True)
     average = variance.mean(-1, keepdim=True)
     known = average > NOTHING
-    trusted = (1 - channel_shrink) * freedom / (freedom + CHANNEL_SAMPLES)
+    trusted = (1 - channel_shrink) * freedom / (freedom + channel_samples)
     gain = (average / (trusted * variance + (1 - trusted) * average).clamp_min(TINY)).sqrt()
     scaled = normalize(unit * gain, dim=-1)
     second = (weights * scaled).sum(-2, keepdim=True)
     x = torch.where(known, scaled - second, unit)
-    means = class_means(x, member)
-    r = there * known * (x - member @ means) / scale
+    within = (samples - (counts > 0).sum(-1).view(-1, 1, 1)).clamp_min(1)
+    r = mask * known * (x - member @ class_means(x, member)) / within.sqrt()
     dual = r.shape[-2] < r.shape[-1]
     gram = r @ r.mT if dual else r.mT @ r
     level = gram.diagonal(dim1=-2, dim2=-1).sum(-1).view(-1, 1, 1) / r.shape[-1]
@@ -182,39 +160,11 @@ def fit_whitening(
     root = torch.linalg.cholesky(gram + ridge * eye)
     placed = centre, gain, second
     if dual:
-        whitening = Whitening(*placed, r, torch.cholesky_inverse(root), known, dual)
-    else:
-        inverse = torch.linalg.solve_triangular(root, ridge.sqrt() * eye, upper=False)
-        whitening = Whitening(*placed, r[:, :0], inverse.mT.contiguous(), known, dual)
-    residuals = _residuals(whitening, means, r, counts, scale, ridge)
-    return whitening, _support_sums(whitening, residuals, means, r, gram, member), residuals
+        return Whitening(*placed, r, torch.cholesky_inverse(root), ridge, known, dual)
+    inverse = torch.linalg.solve_triangular(root, ridge.sqrt() * eye, upper=False)
+    return Whitening(*placed, r[:, :0], inverse.mT.contiguous(), ridge, known, dual)
 
 
 def class_means(rows: Float[Tensor, "*task sample feature"], member: Float[Tensor, "*task sample class"]) -> Tensor:
     """Mean of each class over its samples; 0 for a class without any."""
     return member.mT @ rows / member.sum(-2).clamp_min(1e-9).unsqueeze(-1)
-
-
-def _residuals(w: Whitening, means: Tensor, r: Tensor, counts: Tensor, scale: Tensor, ridge: Tensor) -> Residuals:
-    """With fewer samples than features ``r M rᵀ = c (I − c (R Rᵀ + c I)⁻¹)``, ``m M rᵀ = c (m Rᵀ)(R Rᵀ + c I)⁻¹``."""
-    if not w.dual:
-        m, rows = means @ w.metric, r @ w.metric
-        return Residuals(counts, m @ m.mT, m @ rows.mT, None, rows, scale, ridge.flatten())
-    cross = means @ r.mT
-    along = cross @ w.metric
-    eye = torch.eye(r.shape[1], dtype=r.dtype, device=r.device)
-    inner = ridge * (eye - ridge * w.metric)
-    return Residuals(counts, means @ means.mT - along @ cross.mT, ridge * along, inner, None, scale, ridge.flatten())
-
-
-def _support_sums(w: Whitening, of: Residuals, means: Tensor, r: Tensor, gram: Tensor, member: Tensor) -> Whitened:
-    """Of rows of length one: ``Σ_j w_j (m_k + √f r_j)``, w_j one over the length of a sample."""
-    own = (member * of.mixed.mT).sum(-1)
-    lengths = (member @ of.means.diagonal(dim1=1, dim2=2).unsqueeze(-1)).squeeze(-1)
-    lengths = lengths + of.scale.squeeze(-1) * (2 * own + of.scale.squeeze(-1) * of.squares)
-    weights = member * lengths.clamp_min(TINY).rsqrt().unsqueeze(-1)
-    total = weights.sum(1).unsqueeze(-1)
-    features = total * means + of.scale * (weights.mT @ r)
-    if not w.dual:
-        return Whitened(features @ w.metric, None)
-    return Whitened(features, total * (means @ r.mT) + of.scale * (weights.mT @ gram))

@@ -11,9 +11,8 @@ from torch.nn.functional import normalize
 
 from unem._checks import check_count
 from unem.core import Task
-from unem.core.left_out import leave_each_out
-from unem.core.uneven import UnevenMeans
-from unem.core.whitening import Residuals, Whitened, Whitening, fit_whitening
+from unem.core.whitening import Projected, Whitening
+from unem.evidence import Fitted, Likelihood, ShotCorrection, fit_tasks
 
 __all__ = ["HeldOutNovelty", "novelty", "novelty_and_held_out"]
 
@@ -37,7 +36,7 @@ class HeldOutNovelty:
     mask: Bool[Tensor, "task held"]
 
 
-def novelty(task: Task, *, neighbours: int = NEIGHBOURS) -> Float[Tensor, "*task query"]:
+def novelty(task: Task, *, neighbours: int = NEIGHBOURS, fitted: Fitted | None = None) -> Float[Tensor, "*task query"]:
     r"""How far a query is from every class of the support, and those like it are.
 
     ``0.7 d_n + 0.3 mean_{m ∈ N(n)} d_m``, with ``d_n = min_k (‖x_n − m_k‖² − e_k) + 2c x_n·m̄`` in whitened directions,
@@ -47,6 +46,11 @@ def novelty(task: Task, *, neighbours: int = NEIGHBOURS) -> Float[Tensor, "*task
     ``c = (1 − 1/K)(1 − 2/f)``, f the degrees of freedom within classes. The novelty does not look at the prediction, so
     it is the same for all methods.
 
+    Args:
+        task: labelled samples and queries.
+        neighbours: how many other queries are looked at.
+        fitted: the fit of the task's support, where there is one already.
+
     Example:
         >>> support = torch.eye(3).repeat_interleave(2, 0) + 0.01 * torch.randn(6, 3)
         >>> query = torch.tensor([[1.0, 0, 0], [0, 1, 0], [1, 1, 1]])
@@ -54,26 +58,28 @@ def novelty(task: Task, *, neighbours: int = NEIGHBOURS) -> Float[Tensor, "*task
         2
     """
     check_count(at_least=0, neighbours=neighbours)
-    far = _Fitted.to(task).novelty(task.query, min(neighbours, task.num_queries - 1))
+    far = _Seen.of(task, fitted).novelty(task.query, min(neighbours, task.num_queries - 1))
     return far.squeeze(0) if task.single else far
 
 
-def novelty_and_held_out(task: Task) -> tuple[Float[Tensor, "task query"], HeldOutNovelty]:
+def novelty_and_held_out(
+    task: Task, fitted: Fitted | None = None
+) -> tuple[Float[Tensor, "task query"], HeldOutNovelty]:
     """:func:`novelty` of the queries, and what it is for labelled samples that are treated like queries.
 
     Where the queries are of the classes, and as far from the support as its samples are from each other, the two are
     exchangeable: a share of (m + 1)/(n + 1) of the queries is as novel as all but m of n samples, on average. So a
     sample's neighbours, too, are at their distances to means that it had no part in.
     """
-    fitted = _Fitted.to(task)
-    held = leave_each_out(fitted.residuals, task.support, _member(task))
+    seen = _Seen.of(task, fitted)
+    held = seen.likelihood.held_out
     rows = task.support.gather(1, held.rows.unsqueeze(-1).expand(-1, -1, task.num_features))
-    beside, count = fitted.background.beyond(held.distances), min(NEIGHBOURS, task.num_queries - 1)
+    beside, count = seen.background.beyond(held.distances), min(NEIGHBOURS, task.num_queries - 1)
     if count:
-        nearest = _likeness(fitted.whitening, rows, task.query).topk(count, -1).indices
-        theirs = fitted.background.beyond(fitted.distances_without(rows, held.labels, nearest).flatten(1, 2))
+        nearest = _likeness(seen.likelihood.whitening, rows, task.query).topk(count, -1).indices
+        theirs = seen.background.beyond(seen.distances_without(rows, held.labels, nearest).flatten(1, 2))
         beside = (1 - SHARED) * beside + SHARED * theirs.view(nearest.shape).mean(-1)
-    return fitted.novelty(task.query, count), HeldOutNovelty(beside.clamp_min(0), held.mask)
+    return seen.novelty(task.query, count), HeldOutNovelty(beside.clamp_min(0), held.mask)
 
 
 @dataclass(frozen=True)
@@ -95,35 +101,32 @@ class _Background:
 
 
 @dataclass(frozen=True)
-class _Fitted:
-    """The view, and squared distances of queries to class means in it."""
+class _Seen:
+    """Queries in the view of a fit, and their squared distances to class means in it."""
 
-    whitening: Whitening
-    residuals: Residuals
-    sums: Whitened
-    seen: Whitened
-    squares: Float[Tensor, "task class"]
+    likelihood: Likelihood
+    rows: Projected
     products: Float[Tensor, "task query class"]
     distances: Float[Tensor, "task query class"]
     background: _Background
 
     @classmethod
-    def to(cls, task: Task) -> _Fitted:
-        whitening, sums, residuals = fit_whitening(task.support, _member(task))
-        sizes, freedom = residuals.counts.clamp_min(1), residuals.scale.square().squeeze(-1)
-        squares, seen = whitening.squares(sums), whitening.see(task.query)
-        products = whitening.products(seen, sums)
-        level = (squares / sizes.square()).mean(1, keepdim=True)
-        distances = _squared(products, squares.unsqueeze(1), sizes.unsqueeze(1))
-        means = UnevenMeans.of(squares, residuals.counts)
-        share = (1 - 1 / task.num_classes) * (1 - 2 / freedom).clamp_min(0)
-        background = _Background(1 + level, share, means.farther(means.slope + SINGLE))
-        return cls(whitening, residuals, sums, seen, squares, products, distances, background)
+    def of(cls, task: Task, fitted: Fitted | None) -> _Seen:
+        likelihood = (fit_tasks(task.support, _member(task)) if fitted is None else fitted).likelihood
+        sizes, classes = likelihood.counts.clamp_min(1), task.num_classes
+        rows = likelihood.whitening.transform(task.query)
+        products = likelihood.whitening.products(rows, likelihood.sums)
+        level = (likelihood.squares / sizes.square()).mean(1, keepdim=True)
+        means = ShotCorrection.fit(likelihood.squares, likelihood.counts)
+        freedom = (likelihood.counts.sum(1, keepdim=True) - classes).clamp_min(1)
+        share = (1 - 1 / classes) * (1 - 2 / freedom).clamp_min(0)
+        background = _Background(1 + level, share, means.of(means.slope + SINGLE))
+        return cls(likelihood, rows, products, likelihood.distances(products), background)
 
     def novelty(self, query: Float[Tensor, "task query feature"], neighbours: int) -> Float[Tensor, "task query"]:
         far = self.background.beyond(self.distances)
         if neighbours:
-            like = _likeness(self.whitening, query, query)
+            like = _likeness(self.likelihood.whitening, query, query)
             like.diagonal(dim1=-2, dim2=-1).fill_(-torch.inf)
             nearest = like.topk(neighbours, -1).indices
             far = (1 - SHARED) * far + SHARED * far.gather(1, nearest.flatten(1)).view(nearest.shape).mean(-1)
@@ -133,7 +136,8 @@ class _Fitted:
         self, rows: Float[Tensor, "task held feature"], labels: Tensor, nearest: Int[Tensor, "task held near"]
     ) -> Float[Tensor, "task held near class"]:
         """Of the queries nearest to each sample; to its own class without it."""
-        sample = self.whitening.see(rows)
+        likelihood, whitening = self.likelihood, self.likelihood.whitening
+        sample = whitening.transform(rows)
         at = nearest.transpose(1, 2).flatten(1)  # [task, near · held]
         own = labels.unsqueeze(1).expand(-1, nearest.shape[2], -1).flatten(1).unsqueeze(-1)
 
@@ -143,9 +147,10 @@ class _Fitted:
 
         near = self.distances.gather(1, at.unsqueeze(-1).expand(-1, -1, self.distances.shape[2]))
         with_own = of_class(self.products.gather(1, at.unsqueeze(-1).expand_as(near)))
-        with_sample = self.whitening.products(sample, self.seen).gather(2, nearest).transpose(1, 2).flatten(1)
-        squares = self.squares.gather(1, labels) - 2 * of_class(self.whitening.products(sample, self.sums)) + 1
-        others = (self.residuals.counts.gather(1, labels) - 1).clamp_min(1)
+        with_sample = whitening.products(sample, self.rows).gather(2, nearest).transpose(1, 2).flatten(1)
+        with_means = of_class(whitening.products(sample, likelihood.sums))
+        squares = likelihood.squares.gather(1, labels) - 2 * with_means + 1
+        others = (likelihood.counts.gather(1, labels) - 1).clamp_min(1)
         repeated = (values.repeat(1, nearest.shape[2]) for values in (squares, others))
         without = _squared(with_own - with_sample, *repeated)
         replaced: Tensor = near.scatter(2, own, without.unsqueeze(-1)).unflatten(1, (nearest.shape[2], -1))
@@ -162,7 +167,7 @@ def _member(task: Task) -> Float[Tensor, "task sample class"]:
     return (task.support_labels.unsqueeze(-1) == classes).to(task.dtype)
 
 
-def _likeness(see: Whitening, rows: Tensor, others: Tensor) -> Float[Tensor, "task row other"]:
+def _likeness(whitening: Whitening, rows: Tensor, others: Tensor) -> Float[Tensor, "task row other"]:
     """Cosines, as seen from the support; nothing in them is fitted to a row, so that no row need be left out."""
-    a, b = (normalize(normalize(x, dim=-1) - see.centre, dim=-1) for x in (rows, others))
+    a, b = (normalize(normalize(x, dim=-1) - whitening.centre, dim=-1) for x in (rows, others))
     return a @ b.mT

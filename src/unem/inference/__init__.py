@@ -15,10 +15,11 @@ from unem.inference.cached_features import FeatureCache, ImageFeatures, default_
 from unem.inference.copies import folder_names
 from unem.inference.corrections import NONE_OF_THESE, Corrected, read_corrections
 from unem.inference.decision import Decision, check_decision, decided
+from unem.inference.diagnostics import HeldOut, Mix
 from unem.inference.export import Program, export_onnx, export_torch
 from unem.inference.family_export import FamilyProgram, export_family
-from unem.inference.held_out import HeldOut
 from unem.inference.label import Answer, label_features
+from unem.inference.labeller import JointAnswer, Labeller, fit
 from unem.inference.photographs import label_images, query_images, read_classes, repeated, support_images
 from unem.inference.pretrained import from_pretrained, push_to_hub, save_pretrained
 from unem.inference.reasons import Reason, sentence
@@ -49,7 +50,10 @@ __all__ = [
     "FeatureCache",
     "HeldOut",
     "ImageFeatures",
+    "JointAnswer",
+    "Labeller",
     "Labelling",
+    "Mix",
     "Program",
     "Reason",
     "Stream",
@@ -63,6 +67,7 @@ __all__ = [
     "export_family",
     "export_onnx",
     "export_torch",
+    "fit",
     "folder_names",
     "from_pretrained",
     "image_features",

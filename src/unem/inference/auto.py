@@ -18,15 +18,15 @@ from unem._words import counted
 from unem.core import PADDING, Inputs, Schedule, Task
 from unem.core.laws.views import VIEWS, scatter
 from unem.errors import InputError
-from unem.inference.held_out import HeldOut, held_out, takes_long
-from unem.inference.mixes import believed_mix
+from unem.evidence import classes_to_calibrate
+from unem.inference.diagnostics import HeldOut
+from unem.inference.labeller import JointAnswer
 from unem.inference.reasons import Reason
 from unem.learning import ScheduleFamily
 from unem.methods import Method, MethodInfo, create_method, method_for, method_info
-from unem.methods.evidence import classes_to_calibrate
 from unem.presets import list_presets, load_schedule
 
-__all__ = ["INDEPENDENT", "Choice", "automatic_method", "choose", "method_named", "rescaled", "with_held_out"]
+__all__ = ["INDEPENDENT", "Choice", "automatic_method", "choose", "explained", "method_named", "rescaled"]
 
 AUTOMATIC: Mapping[tuple[Inputs, bool], str] = {
     ("features", True): "evidence",
@@ -39,6 +39,8 @@ EVIDENCE = ("evidence", "evidence-joint", "zero-shot-evidence")
 """Those whose reason is the evidence of the task."""
 INDEPENDENT = "whitened-mean"
 """The method that joint answers are compared with: each sample by itself, by the nearest class mean."""
+FEWEST_CLASSES = 4
+"""Of fewer, few, uneven and even numbers are not told apart by their names."""
 PUBLISHED_SCATTER = 45.0
 """Pooled squared distance within classes that the published Gaussian schedules suit; 30 … 60 do nearly as well."""
 COSINE_SPREAD = 0.04
@@ -54,7 +56,7 @@ class Choice:
         preset: name of its schedule: a preset's, a file's, or ``"given"``; None where it has none.
         reason: why, as data; ``str(reason)`` is a sentence.
         held_out: how many held-out labelled samples are labelled right jointly and independently, where
-            :func:`with_held_out` has tried; information only.
+            the method is the automatic one; information only.
         notes: what the user should know.
     """
 
@@ -148,22 +150,18 @@ def choose(
     return Choice(create_method(name, **settings), preset, reason, notes=notes)
 
 
-def with_held_out(choice: Choice, task: Task) -> Choice:
-    """The choice, and in its reason which mix of classes it rests on, and how many held-out samples are labelled right,
-    jointly and independently.
-
-    Of an automatic choice for one task, where that does not take long (:func:`unem.inference.held_out.takes_long`). It
-    is information for the user, and decides nothing.
-    """
-    if "labelled" not in choice.reason.numbers or takes_long(task):
+def explained(choice: Choice, found: JointAnswer) -> Choice:
+    """An automatic choice, and in its reason which hypothesis about the class proportions won, and how many held-out
+    samples are labelled right. It is information for the user, and decides nothing."""
+    if "labelled" not in choice.reason.numbers:
         return choice
-    numbers, found = dict(choice.reason.numbers), held_out(task, choice.method, create_method(INDEPENDENT))
-    mix = believed_mix(task, choice.method)
-    if mix is not None:
-        numbers |= {"mix": mix[0], "mix_share": mix[1]}
-    if found is not None:
-        numbers |= {"held_out": found.samples, "jointly": found.jointly, "independently": found.independently}
-    return replace(choice, held_out=found, reason=Reason("evidence", numbers))
+    numbers, held_out = dict(choice.reason.numbers), found.held_out
+    if found.mix is not None and len(found.labeller.classes) >= FEWEST_CLASSES:
+        numbers |= {"mix": found.mix.name, "mix_share": found.mix.share}
+    if held_out is not None:
+        right = {"jointly": held_out.jointly, "independently": held_out.independently}
+        numbers |= {"held_out": held_out.samples, **right}
+    return replace(choice, held_out=held_out, reason=Reason("evidence", numbers))
 
 
 def _uncalibrated(task: Task) -> tuple[str, ...]:

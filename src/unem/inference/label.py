@@ -12,19 +12,20 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from unem._words import counted
-from unem.core import Inputs, Task
+from unem.core import Inputs, Prediction, Task
 from unem.errors import InputError
 from unem.evaluation import Calibration
-from unem.inference.another_kind import warn_of_another_kind
-from unem.inference.auto import INDEPENDENT, Choice, choose, method_named, with_held_out
+from unem.inference.auto import Choice, choose, explained, method_named
 from unem.inference.blocks import predict_in_blocks
 from unem.inference.corrections import Corrected
 from unem.inference.decision import Decision, check_decision, decided, emptied
-from unem.inference.held_out import HeldOut
+from unem.inference.diagnostics import HeldOut
+from unem.inference.labeller import JointAnswer, Labeller
 from unem.inference.none_of_these import relative_novelty
 from unem.inference.reasons import Reason
 from unem.inference.tasks import check_class_names, check_needs, task_from
-from unem.methods import create_method, method_info
+from unem.methods import Method, method_info
+from unem.methods.evidence import Evidence
 
 __all__ = ["Answer", "label_features"]
 
@@ -199,24 +200,39 @@ def _label(
     fixed: dict[str, Any] = {"method": method, "schedule": schedule, "effective_classes": effective_classes}
     known: Inputs = "features" if text is None else "image+text"
     choice = choose(task, **fixed, options=options, inputs=known, support=labelled)
-    prediction = predict_in_blocks(choice.method, task, notes)
-    if calibration is not None:
-        _check_calibration(choice, calibration)
-        prediction = calibration.tempered(prediction)
-    plain = task if inputs == "features" or not labelled else make(inputs="features")
-    notes += warn_of_another_kind(plain) if labelled else []
+    plain = task if inputs in ("features", "image+text") or not labelled else make(inputs="features")
+    joint = getattr(choice.method, "uses_text", False)
+    found = Labeller.of(plain, class_names, text=joint).predict(plain.query[0]) if labelled else None
+    probabilities = _probabilities(choice.method, task, found, calibration, notes)
     novelty = None
-    if none_of_these is not None:
-        novelty = relative_novelty(plain, none_of_these, calibration, notes).cpu()
+    if found is not None:
+        choice, notes = explained(choice, found), [*notes, *found.notes]
+        if none_of_these is not None:
+            novelty = relative_novelty(plain, none_of_these, calibration, notes, found.fitted).cpu()
+    alone = make(inputs="similarities").query[0] if found is None else found.independent
     return Answer(
-        (prediction.probabilities / prediction.probabilities.sum(-1, keepdim=True)).cpu(),
-        (_nearest_means(plain) if labelled else _nearest_texts(make(inputs="similarities"))).cpu(),
-        with_held_out(choice, task),
+        (probabilities / probabilities.sum(-1, keepdim=True)).cpu(),
+        alone.argmax(-1).cpu(),
+        choice,
         novelty,
         (*choice.notes, *notes),
         {"effective_classes": effective_classes, "none_of_these": none_of_these, **(options or {})},
         decision,
     )
+
+
+def _probabilities(
+    method: Method, task: Task, found: JointAnswer | None, calibration: Calibration | None, notes: list[str]
+) -> Float[Tensor, "query class"]:
+    """By the fit that is there already, where the method is a view of it; tempered by a calibration."""
+    if found is not None and isinstance(method, Evidence) and task.num_classes > 1:
+        prediction = Prediction(found.probabilities)
+    else:
+        prediction = predict_in_blocks(method, task, notes)
+    if calibration is not None:
+        _check_calibration(method, calibration)
+        prediction = calibration.tempered(prediction)
+    return prediction.probabilities
 
 
 def _inputs(method: str, schedule: Any, support: bool, text: bool) -> Inputs:
@@ -235,18 +251,10 @@ def _check_none_of_these(false_alarms: float | None, support: bool) -> None:
         raise InputError(f"none_of_these: expected a share of false alarms between 0 and 1, got {false_alarms!r}")
 
 
-def _check_calibration(choice: Choice, calibration: Calibration) -> None:
+def _check_calibration(method: Method, calibration: Calibration) -> None:
     """A calibration belongs to one method."""
-    if calibration.method != choice.method.name:
-        raise InputError(f"calibration: was made for {calibration.method}, the method is {choice.method.name}")
-
-
-def _nearest_means(task: Task) -> Int[Tensor, " query"]:
-    return create_method(INDEPENDENT).predict(task).labels
-
-
-def _nearest_texts(task: Task) -> Int[Tensor, " query"]:
-    return task.query.argmax(-1).squeeze(0)
+    if calibration.method != method.name:
+        raise InputError(f"calibration: was made for {calibration.method}, the method is {method.name}")
 
 
 def _noted(answer: Answer, class_names: Sequence[str]) -> Answer:

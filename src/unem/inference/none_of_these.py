@@ -11,6 +11,7 @@ from torch import Tensor
 
 from unem.core import Task
 from unem.evaluation import Calibration, HeldOutNovelty, novelty, novelty_and_held_out
+from unem.evidence import Fitted
 from unem.inference.blocks import by_blocks
 
 __all__ = ["relative_novelty"]
@@ -19,7 +20,7 @@ LEAST = 1e-12  # limit, where labelled samples coincide
 
 
 def relative_novelty(
-    task: Task, false_alarms: float, calibration: Calibration | None, notes: list[str]
+    task: Task, false_alarms: float, calibration: Calibration | None, notes: list[str], fitted: Fitted | None = None
 ) -> Float[Tensor, " query"]:
     """The novelty of each query over that which a share of ``false_alarms`` of images of a class exceeds: 1 is the
     limit.
@@ -32,11 +33,14 @@ def relative_novelty(
         task: one task, of features.
         false_alarms: share of images of a class that may be marked.
         calibration: its limit is taken where there is one; else that of the labelled images.
+        fitted: the fit of the task's support, where there is one already.
         notes: gets one where there are too few labelled images. Where no class has two, nothing says how far apart
             images of a class are: all values are NaN, which marks nothing.
     """
     if calibration is not None:
-        return by_blocks(task, novelty) / max(calibration.novelty_threshold(false_alarms), LEAST)
+        return by_blocks(task, partial(novelty, fitted=fitted)) / max(
+            calibration.novelty_threshold(false_alarms), LEAST
+        )
     comparable = int((task.shots * (task.shots > 1)).sum())
     if comparable == 0:
         notes.append(
@@ -51,7 +55,7 @@ def relative_novelty(
             f"{100 * false_alarms:g} % false alarms ({needed} are needed); the farthest of them is the measure, which "
             f"gives {100 / (comparable + 1):.0f} % on average{_more_alone(task)}"
         )
-    return by_blocks(task, partial(_relative, false_alarms=false_alarms))
+    return by_blocks(task, partial(_relative, false_alarms=false_alarms, fitted=fitted))
 
 
 def _more_alone(task: Task) -> str:
@@ -60,8 +64,8 @@ def _more_alone(task: Task) -> str:
     return ", and more of classes with a single labelled image" if alone else ""
 
 
-def _relative(task: Task, false_alarms: float) -> Float[Tensor, " query"]:
-    values, held = novelty_and_held_out(task)
+def _relative(task: Task, false_alarms: float, fitted: Fitted | None) -> Float[Tensor, " query"]:
+    values, held = novelty_and_held_out(task, fitted)
     return values[0] / _limit(held, false_alarms)
 
 

@@ -17,8 +17,7 @@ class Reason:
         code: one of :data:`CODES`.
         numbers: what it depended on; with ``preset``, the schedule's name, where one was chosen, and with ``held_out``,
             ``jointly`` and ``independently``, numbers of samples, where both ways were tried on held-out ones; with
-            ``mix`` and ``mix_share``, the mix of classes that more of the answer rests on than on any other, and how
-            much of it.
+            ``mix`` and ``mix_share``, which hypothesis about the class proportions won, and its weight.
     """
 
     code: str
@@ -48,13 +47,11 @@ def sentence(reason: Reason, what: str = "image") -> str:
 MIXES = {
     "few": "few of the classes being present",
     "uneven": "the classes being present in uneven numbers",
-    "one": "one class having most of the {}s and the others alike",
     "even": "all classes having about as many {}s",
-    "alone": "each {} judged by itself",
     "any": "the labels are those of each {} by itself, whatever the mix",
-    "none": "no mix has half of the answer",
+    "none": "no single hypothesis about the mix has half of the weight",
 }
-"""What the belief says that more of an answer rests on than on any other, in words; a query is put in."""
+"""Which hypothesis about the class proportions won, in words; a query is put in."""
 
 
 def _evidence(n: Mapping[str, Any]) -> str:

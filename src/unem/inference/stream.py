@@ -15,7 +15,8 @@ class Stream:
 
     A batch leaves, for each class, the mass ``Σ_n u_nk`` of its queries and their sum ``Σ_n u_nk x_n``; the next batch
     finds them beside the support, at 0.3 of their weight, and in the proportions of the classes; what is said of
-    the number of classes adds up. Nothing of an image is kept, and memory does not grow. Within a batch the order does
+    the number of classes adds up. With evidence, a batch that contradicts the proportions of earlier ones forgets them.
+    Nothing of an image is kept, and memory does not grow. Within a batch the order does
     not matter; answers that were given are not taken back.
 
     Args:

@@ -33,7 +33,6 @@ from unem.methods import (  # noqa: F401
     zlap,
 )
 from unem.methods._clip_prompts import ClipPromptEncoder
-from unem.methods._evidence_shards import row_numbers
 from unem.methods._registry import (
     Method,
     MethodInfo,
@@ -64,5 +63,4 @@ __all__ = [
     "method_for",
     "method_info",
     "register_method",
-    "row_numbers",
 ]

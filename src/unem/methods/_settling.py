@@ -39,5 +39,6 @@ class SettlingMethod(Method, Protocol):
     sample_size: int
 
     def settle(self, task: Task, queries: int) -> SettledTask:
-        """From a task with a sample of so many queries: those with the smallest :func:`row_numbers`, in that order."""
+        """From a task with a sample of so many queries: those with the smallest :func:`~unem.core.row_numbers`, in that
+        order."""
         ...

@@ -123,11 +123,12 @@ def _whitened_part(task: Task) -> Seen:
     """Where a row is ``[x, Rx]``, whose second part is measured by ``−M``, it becomes ``[x, Rx L]``, ``M = L Lᵀ``."""
     support, labels = task.support_rows.gathered(), task.support_labels
     member = (labels.unsqueeze(-1) == torch.arange(task.num_classes, device=labels.device)).to(support.dtype)
-    whitening, sums, _ = fit_whitening(support, member)
+    whitening = fit_whitening(support, member)
+    sums = whitening.transform(support).sums(member)
     moved = normalize(support, dim=-1) - whitening.centre
     something = moved.square().sum(-1) > 32 * torch.finfo(support.dtype).eps
     squares = (member.sum(-1) * something).sum(1)  # each has length one, but for those that are the centre itself
-    query, ones = whitening.see(task.query_rows.gathered()), whitening.centre.new_ones(support.shape[-1])
+    query, ones = whitening.transform(task.query_rows.gathered()), whitening.centre.new_ones(support.shape[-1])
     if query.along is None or sums.along is None:
         return Seen(query.features, sums.features, squares, ones)
     root = torch.linalg.cholesky(whitening.metric)

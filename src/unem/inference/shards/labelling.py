@@ -26,6 +26,7 @@ from unem.inference.shards.passes import (
     Target,
     answer_rows,
     count_rows,
+    distinct,
     number_rows,
     sample_rows,
     write_answers,
@@ -191,13 +192,11 @@ class _Rounds:
         self.seconds: dict[str, float] = {}
 
     def sample(self, most: int) -> Float[Tensor, "row feature"]:
-        """The rows with the smallest numbers, so many."""
+        """The rows with the smallest numbers, so many, one of rows that are equal."""
         numbers = torch.cat(self._all("numbers", number_rows, self.files, (self.reading, most)))
-        largest = int(numbers.sort().values[:most][-1])
+        largest = int(numbers.unique()[:most][-1])
         found = self._all("sample", sample_rows, self.files, (self.reading, largest))
-        own, rows = (torch.cat([pair[i] for pair in found]) for i in (0, 1))
-        order = own.argsort(stable=True)[:most]
-        return rows[order]
+        return distinct(*(torch.cat([pair[i] for pair in found]) for i in (0, 1)))[1]
 
     def counts(self, settled: SettledTask) -> Tensor:
         return torch.stack(self._all("counts", count_rows, self.files, (self.reading, settled))).sum(0)

@@ -15,12 +15,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from unem.core import row_numbers
 from unem.inference.result import label_columns
 from unem.inference.shards.files import FeatureFile, Reading
 from unem.inference.shards.tables import write_part
-from unem.methods import SettledTask, row_numbers
+from unem.methods import SettledTask
 
-__all__ = ["Counted", "Target", "answer_rows", "count_rows", "number_rows", "sample_rows", "write_answers"]
+__all__ = ["Counted", "Target", "answer_rows", "count_rows", "distinct", "number_rows", "sample_rows", "write_answers"]
 
 
 @dataclass(frozen=True)
@@ -45,18 +46,18 @@ class Counted:
 
 
 def number_rows(file: FeatureFile, shared: tuple[Reading, int]) -> Int[Tensor, " row"]:
-    """The smallest of the numbers that name rows, at most so many."""
+    """The smallest of the numbers that name rows, each once, at most so many."""
     reading, most = shared
     smallest = torch.empty(0, dtype=torch.int64)
     for _, features in file.blocks(reading):
-        smallest = torch.cat([smallest, row_numbers(features)]).sort().values[:most]
+        smallest = torch.cat([smallest, row_numbers(features)]).unique()[:most]
     return smallest
 
 
 def sample_rows(
     file: FeatureFile, shared: tuple[Reading, int]
 ) -> tuple[Int[Tensor, " row"], Float[Tensor, "row feature"]]:
-    """Rows whose number is at most this, with their numbers."""
+    """Rows whose number is at most this, with their numbers; one of rows that are equal."""
     reading, largest = shared
     numbers, rows = [torch.empty(0, dtype=torch.int64)], [torch.empty(0, file.dim, dtype=reading.dtype)]
     for _, features in file.blocks(reading):
@@ -64,7 +65,16 @@ def sample_rows(
         chosen = own <= largest
         numbers.append(own[chosen])
         rows.append(features[chosen])
-    return torch.cat(numbers), torch.cat(rows)
+    return distinct(torch.cat(numbers), torch.cat(rows))
+
+
+def distinct(numbers: Int[Tensor, " row"], rows: Tensor) -> tuple[Int[Tensor, " other"], Tensor]:
+    """One row for each number, in the order of the numbers."""
+    order = numbers.argsort(stable=True)
+    numbers, rows = numbers[order], rows[order]
+    new = torch.ones_like(numbers, dtype=torch.bool)
+    new[1:] = numbers[1:] != numbers[:-1]
+    return numbers[new], rows[new]
 
 
 def count_rows(file: FeatureFile, shared: tuple[Reading, SettledTask]) -> Tensor:
