@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from helpers.clusters import permuted
 from helpers.reference import whitened_rows
 from unem.core.whitening import CHANNEL_SHRINK, SHRINK, class_means, fit_whitening
 
@@ -25,8 +26,9 @@ def some_support(tasks=2, classes=4, shots=5, features=7, seed=0, dtype=torch.fl
 @pytest.mark.parametrize(("b", "a"), [(0.3, 0.7), (0.5, 0.85)])
 def test_products_are_those_of_the_formula(features, shots, b, a):
     support, member, points = some_support(features=features, shots=shots)
-    whitening, sums, _ = fit_whitening(support, member, b, a)
-    seen = whitening.see(points)
+    whitening = fit_whitening(support, member, b, a)
+    sums = whitening.transform(support).sums(member)
+    seen = whitening.transform(points)
     gram, with_sums = whitening.products(seen, seen), whitening.products(seen, sums)
     for i in range(len(support)):
         labels = member[i].argmax(1).numpy()
@@ -38,18 +40,57 @@ def test_products_are_those_of_the_formula(features, shots, b, a):
 
 
 @pytest.mark.parametrize("features", [7, 40])
-def test_sums_of_the_support_are_sums_of_its_rows(features):
+def test_rows_have_length_one_and_sums_are_added_up(features):
     support, member, points = some_support(features=features)
-    whitening, sums, _ = fit_whitening(support, member)
-    seen, again = whitening.see(points), whitening.see(support).sums(member)
-    torch.testing.assert_close(whitening.products(seen, again), whitening.products(seen, sums), rtol=0, atol=1e-9)
+    whitening = fit_whitening(support, member)
+    seen = whitening.transform(points)
+    torch.testing.assert_close(whitening.squares(seen), torch.ones(points.shape[:2], dtype=torch.float64))
+    rows = whitening.transform(support)
+    first, rest = rows.sums(member[:, :, :1]), rows.scaled(1 - member[:, :, 0]).sums(torch.ones_like(member[:, :, :1]))
+    whole = rows.sums(torch.ones_like(member[:, :, :1]))
+    torch.testing.assert_close(whitening.products(seen, first + rest), whitening.products(seen, whole))
+    twice = torch.cat([whitening.products(seen, rows)] * 2, 2)
+    torch.testing.assert_close(whitening.products(seen, rows.repeated(2)), twice)
+    numbers = sum(0 if x is None else x.shape[-1] for x in (rows.features, rows.along))
+    assert whitening.width == numbers
+
+
+@pytest.mark.parametrize("features", [7, 40])
+def test_the_order_of_samples_and_classes_does_not_matter(features):
+    support, member, points = some_support(features=features, shots=[1, 2, 5, 9])
+    turned, classes = permuted(17), permuted(4, 1)
+    plain = between(support, member, points)
+    again = between(support[:, turned], member[:, turned][:, :, classes], points)
+    torch.testing.assert_close(again, plain[:, :, classes], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("features", [7, 40])
+def test_the_length_of_rows_does_not_matter(features):
+    support, member, points = some_support(features=features)
+    lengths = torch.linspace(0.01, 50, support.shape[1], dtype=torch.float64).unsqueeze(1)
+    plain = between(support, member, points)
+    torch.testing.assert_close(between(lengths * support, member, 30 * points), plain, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("features", [7, 40])
+@pytest.mark.parametrize("value", [0.0, 2.0])
+def test_columns_that_are_constant_add_nothing(features, value):
+    """Rows of length one, so that they stay constant: seen from the centre, nothing is in them."""
+    support, member, points = some_support(features=features)
+    wide = [
+        torch.nn.functional.pad(torch.nn.functional.normalize(x, dim=-1), (3, 0), value=value)
+        for x in (support, points)
+    ]
+    whitening = fit_whitening(wide[0], member)
+    assert whitening.placed(wide[1])[..., :3].abs().max() < 1e-9
+    assert torch.isfinite(between(wide[0], member, wide[1])).all()
 
 
 @pytest.mark.parametrize("features", [7, 40])
 def test_with_one_shot_channels_are_weighed(features):
     support, member, points = some_support(shots=1, features=features)
-    whitening = fit_whitening(support, member)[0]
-    seen = whitening.see(points)
+    whitening = fit_whitening(support, member)
+    seen = whitening.transform(points)
     for i in range(len(support)):
         _, z = whitened_rows(support[i].numpy(), np.arange(4), points[i].numpy(), CHANNEL_SHRINK, SHRINK)
         np.testing.assert_allclose(whitening.products(seen, seen)[i].numpy(), z @ z.T, atol=1e-9)
@@ -57,13 +98,13 @@ def test_with_one_shot_channels_are_weighed(features):
 
 def test_the_fewer_samples_the_less_channels_are_weighed():
     support, member, _ = some_support(tasks=1, classes=24, shots=1, features=40)
-    spread = [fit_whitening(support[:, :n], member[:, :n, :n])[0].gain.log().std().item() for n in (2, 24)]
+    spread = [fit_whitening(support[:, :n], member[:, :n, :n]).gain.log().std().item() for n in (2, 24)]
     assert spread[0] < spread[1]
 
 
 def test_a_single_sample_is_seen_as_it_is():
     support, member, points = some_support(tasks=1, classes=1, shots=1)
-    seen = fit_whitening(support, member)[0].see(points)
+    seen = fit_whitening(support, member).transform(points)
     plain = torch.nn.functional.normalize(points, dim=-1) - torch.nn.functional.normalize(support, dim=-1)
     torch.testing.assert_close(seen.features, torch.nn.functional.normalize(plain, dim=-1), rtol=0, atol=1e-9)
 
@@ -82,8 +123,8 @@ def test_one_feature_has_two_directions():
 
 
 def between(support, member, points):
-    whitening, sums, _ = fit_whitening(support, member)
-    return whitening.products(whitening.see(points), sums)
+    whitening = fit_whitening(support, member)
+    return whitening.products(whitening.transform(points), whitening.transform(support).sums(member))
 
 
 @pytest.mark.parametrize("features", [7, 40])
