@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from jaxtyping import Float
@@ -69,11 +70,17 @@ class Likelihood:
         """The same, if the support had as many samples of each class."""
         return (self.counts.unsqueeze(1) + self.shot_deficit).clamp_min(1).reciprocal()
 
-    @property
+    @cached_property
     def mean_products(self) -> Float[Tensor, "task class class"]:
         """Of the class means with each other."""
         sizes = self.counts.clamp_min(1e-9)
         return self.whitening.products(self.sums, self.sums) / sizes.unsqueeze(1) / sizes.unsqueeze(2)
+
+    @cached_property
+    def mean_inverse(self) -> Float[Tensor, "task class class"]:
+        """Of their products once they are centred."""
+        means, columns = self.mean_products, self.mean_products.mean(1, keepdim=True)
+        return span_inverse(means - columns - columns.mT + means.mean((1, 2), keepdim=True))
 
     def with_more(self, sums: Projected, counts: Float[Tensor, "task class"]) -> Likelihood:
         """With more samples in the class means."""
@@ -139,26 +146,28 @@ class Likelihood:
         much of it is taken off as a shift is certain: what that adds to ℓ of each class, and to the evidence of the
         last hypothesis."""
         means, count = self.mean_products, weights.sum((1, 2))
-        columns = means.mean(1, keepdim=True)
-        inverse = span_inverse(means - columns - columns.mT + means.mean((1, 2), keepdim=True))
         along = (weights * cross).sum(1) / count.unsqueeze(1) / self.counts.clamp_min(1e-9) - means.mean(2)
         along = (along - along.mean(1, keepdim=True)).unsqueeze(1)  # (q̄ − c)(m_k − c)
         bias = -(self.calibration.scale * share).view(-1, 1, 1) * along
-        length = (along @ inverse @ along.mT).flatten()
+        length = (along @ self.mean_inverse @ along.mT).flatten()
         explained = self.calibration.scale * count * (share - share.square() / 2) * length
         last = share.new_tensor((0.0, 0.0, 1.0))
         return last.view(1, -1, 1, 1) * bias.unsqueeze(1), last * explained.unsqueeze(1)
 
     def finished(self, joint: Tensor, independent: Tensor) -> Float[Tensor, "task query class"]:
-        """A joint answer with a little of the independent one, given its logits; as sure as such answers are right."""
+        """A joint answer as sure as such answers are right, and in doubt at least by a part of the doubt of the
+        independent one, whose logits these are: queries of no class agree with each other as well. No label changes."""
         c, n = self.calibration, self.numbers
         known = c.known.view(-1, 1, 1)
-        doubt = torch.where(known, n.doubt, n.doubt_unknown)
-        cautious = (torch.where(known, 1.0, 0.5) * independent).softmax(-1)
-        mixed = (1 - doubt) * joint + doubt * cautious
         power = n.certainty + n.certainty_overlap * (c.overlap / 4).log() + n.certainty_shots * (self.shots / 4).log()
-        powered = (mixed / mixed.amax(-1, keepdim=True)) ** torch.where(known, power.exp().view(-1, 1, 1), 1.0)
-        return powered / powered.sum(-1, keepdim=True)
+        powered = (joint / joint.amax(-1, keepdim=True)) ** torch.where(known, power.exp().view(-1, 1, 1), 1.0)
+        answer = powered / powered.sum(-1, keepdim=True)
+        alone = (torch.where(known, 1.0, 0.5) * independent).softmax(-1)
+        largest, best = answer.max(-1, keepdim=True)
+        own = alone.gather(-1, best)
+        most = 1 - n.doubt * (1 - own)
+        share = ((largest - most) / (largest - own).clamp_min(1e-9)).clamp_min(0)
+        return answer + share * (alone - answer)
 
 
 def fit_likelihood(
