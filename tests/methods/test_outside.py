@@ -21,7 +21,7 @@ TESTS = Path(__file__).parents[1]
 OUTSIDE = {
     "self-training": "methods/test_evidence.py::test_self_training_is_scikit_learns",
     "whitened-mean": "core/test_whitening.py::test_products_are_those_of_the_formula",
-    "zero-shot-evidence": "core/test_proportions.py::test_assignments_and_bound_are_their_formulas",
+    "zero-shot-evidence": "evidence/test_reference.py::test_texts_alone",
     # torch.optim and autograd
     "alpha-am": "methods/test_vision_graphs.py::test_adaptive_manifold_is_adam_on_its_objective",
     "alpha-tim": "methods/test_vision_graphs.py::test_tim_is_adam_on_the_papers_objective",
@@ -31,8 +31,8 @@ OUTSIDE = {
     "coop": "methods/test_coop.py::test_a_batch_is_torch_sgd_on_each_task",
     "em-dirichlet": "core/test_em.py::test_em_dirichlet_is_a_schedule",  # scipy's optimiser
     "em-gaussian": "methods/test_outside.py::test_em_gaussian_is_scikit_learns_mixture",
-    "evidence": "core/test_proportions.py::test_assignments_and_bound_are_their_formulas",
-    "evidence-joint": "core/test_proportions.py::test_assignments_and_bound_are_their_formulas",
+    "evidence": "evidence/test_reference.py::test_the_library_does_what_the_page_says",
+    "evidence-joint": "evidence/test_reference.py::test_the_library_does_what_the_page_says",
     "gem-dirichlet": "methods/test_outside.py::test_unem_is_its_layers_written_out",
     "gem-gaussian": "methods/test_outside.py::test_unem_is_its_layers_written_out",
     "hard-em-dirichlet": "core/test_em.py::test_em_dirichlet_is_a_schedule",
