@@ -8,7 +8,6 @@ Run: python benchmarks/corrections.py FEATURES... [--draws 3] [--corrected 15] [
 from __future__ import annotations
 
 import argparse
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 import unem
-from situations import Draw, draws
+from situations import Draw, draws, write
 
 FEWEST = 20  # images that neither choice corrects, by which both are judged
 
@@ -61,11 +60,7 @@ def main() -> None:
     torch.set_num_threads(1)
     found = [measure(draw, given.corrected) for path in given.files for draw in draws(path, given.draws, given.shots)]
     rows = [row for row in found if row is not None]
-    if given.output:
-        with given.output.open("w", newline="") as file:
-            writer = csv.DictWriter(file, rows[0])
-            writer.writeheader()
-            writer.writerows(rows)
+    write(given.output, rows)
     for how in list(rows[0])[4:]:
         print(f"{how}: {np.mean([row[how] for row in rows]):.1f} %")
     for how in ("least sure", "by chance"):

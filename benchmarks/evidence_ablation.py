@@ -1,116 +1,130 @@
-"""What each ingredient of `evidence` is worth in the situations of situations.py: each taken away by itself.
+"""What each mechanism of ``evidence`` is worth: each taken away by itself, with all else as it is.
 
-Run: python benchmarks/evidence_ablation.py FEATURES... [--draws 4] [-o FILE.json]
+Run: python benchmarks/evidence_ablation.py FEATURES... [--draws 2] [--shots 1 3 5 10 20] [-o FILE.json]
 
-* whitening: directions as they are, of unit length and centred (the covariance is shrunk to the identity);
-* evidence: one belief about the class proportions (concentration 1) instead of an average by evidence;
-* apart: no belief in one class that is apart from others that are alike;
-* query weight: the likelihood by moved means alone, where it is otherwise mixed with that of the support's means;
-* moved means: class means stay where the support puts them;
-* flat start: the likelihood is as sharp in the first layers as in the last;
-* linear classifier: beliefs in few classes answer by themselves;
-* alike: what a belief makes of the proportions is not held against how alike the queries are;
-* gate: beliefs are weighed by their evidence, by how alike the queries are and what was learned of each beforehand.
-
-The numbers are those that come with the library, with all else as it is: nothing is learned again.
+The draws of ``situations.py``; those with 5 labels a class also with their queries moved by 0.5 and 1 standard
+deviations within classes in every channel, with uneven labels ("half single" of ``uneven_labels.py``), and with copies:
+the examples of every other class are one sample five times.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-import unem
-from situations import INDEPENDENT, SITUATIONS, Draw, draws
-from unem.core.proportions import APART, CONCENTRATIONS
-from unem.core.whitening import fit_whitening
-from unem.methods import _likelihood, evidence  # noqa: PLC2701
-
-SHOTS = [3, 5]
-INGREDIENTS = (
-    "whitening",
-    "evidence",
-    "apart",
-    "query weight",
-    "moved means",
-    "flat start",
-    "linear classifier",
-    "alike",
-    "gate",
-)
-NEARLY = 1 - 1e-6  # of the covariance is the identity
-NEVER = -1e4  # nats
+from evidence_numbers import accuracy, fit
+from situations import SHOTS, SITUATIONS, Draw, draws, offset
+from unem.evidence import Likelihood, Numbers, ShotCorrection
+from unem.evidence.shift import DomainShift
+from uneven_labels import SHOTS as LABELS
+from uneven_labels import cut
 
 
-def changed(numbers: evidence.EvidenceNumbers, name: str) -> evidence.EvidenceNumbers:
-    """The numbers without an ingredient."""
-    no_gate = {"gate_out": torch.zeros_like(numbers.gate_out)}
-    if name == "gate":
-        return numbers._replace(**no_gate)
-    if name == "flat start":
-        return numbers._replace(temperature=torch.ones_like(numbers.temperature))
-    if name == "linear classifier":
-        return numbers._replace(linear=torch.zeros_like(numbers.linear))
-    if name == "alike":
-        no_effect = torch.zeros_like(numbers.linear_collision)
-        return numbers._replace(collision=evidence.CHOSEN.collision.to(no_effect), linear_collision=no_effect)
-    if name == "apart":
-        belief = numbers.belief.clone()
-        belief[APART] = NEVER
-        return numbers._replace(belief=belief)
-    if name == "evidence":
-        one = torch.full_like(numbers.belief, NEVER)
-        one[CONCENTRATIONS.index(1.0)] = 0.0
-        return numbers._replace(belief=one, belief_per_query=torch.zeros_like(one), **no_gate)
-    moved = {"query weight": torch.ones_like(numbers.moved), "moved means": torch.zeros_like(numbers.moved)}
-    return numbers._replace(moved=moved[name]) if name in moved else numbers
+def _no_offset(fitted: DomainShift, query: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.zeros_like(fitted.centre), torch.zeros_like(fitted.spread)
 
 
-def accuracy(draw: Draw, method: str) -> float:
-    task = unem.Task(*(torch.tensor(x) for x in (draw.support, draw.labels, draw.query)), num_classes=draw.classes)
-    found = unem.create_method(method).predict(task).labels
-    return 100 * float((found == torch.tensor(draw.truth)).double().mean())
+def _no_bias(fitted: Likelihood, cross: torch.Tensor, *_: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return cross.new_zeros(len(cross), 3, 1, cross.shape[2]), cross.new_zeros(len(cross), 3)
 
 
-def measured(drawn: list[Draw]) -> Iterator[dict[str, object]]:
-    """A row for each ingredient; the first is each query by itself."""
-    shipped, single = evidence.learned_numbers(), np.array([accuracy(draw, INDEPENDENT) for draw in drawn])
-    yield row("all", drawn, single, single)
-    for name in ("nothing", *INGREDIENTS):
-        flat = partial(fit_whitening, channel_shrink=1.0, shrink=NEARLY)
-        _likelihood.fit_whitening = flat if name == "whitening" else fit_whitening
-        numbers = changed(shipped, name)
-        evidence.learned_numbers = lambda numbers=numbers: numbers
-        yield row(name, drawn, np.array([accuracy(draw, "evidence") for draw in drawn]), single)
+def _no_correction(correction: ShotCorrection, slope: torch.Tensor) -> torch.Tensor:
+    return 0 * correction.variances.unsqueeze(1)
 
 
-def row(name: str, drawn: list[Draw], found: np.ndarray, single: np.ndarray) -> dict[str, object]:
-    situation = np.array([draw.situation for draw in drawn])
-    by_situation = {s: round(float(found[situation == s].mean()), 2) for s in SITUATIONS}
-    below = round(100 * float((found < single - 4).mean()), 1)
-    worst = round(float((found - single).min()), 1)
-    about = {"mean": round(float(found.mean()), 2), "below_by_4": below, "worst": worst}
-    return {"without": name, **by_situation, **about, "draws": len(found)}
+NEVER = -1e3  # nats for each query
+WITHOUT: Mapping[str, Mapping[str, float] | tuple[type, str, Any]] = {
+    "whitening": {"channel_shrink": 1.0, "covariance_shrink": 1 - 1e-6},
+    "several hypotheses: uneven alone": {"few": Numbers().uneven, "even_bonus": NEVER, "even_bonus_unknown": NEVER},
+    "few": {"few": Numbers().uneven},
+    "even": {"even_bonus": NEVER, "even_bonus_unknown": NEVER},
+    "moved means": {"moved": 0.0},
+    "linear classifier": {"linear_share": 0.0},
+    "collision probability": {"collision": 0.0},
+    "preference by queries and overlap": dict.fromkeys(
+        ("uneven_bonus", "even_bonus", "uneven_bonus_unknown", "even_bonus_unknown"), 0.0
+    ),
+    "offset of the queries": (DomainShift, "of", _no_offset),
+    "offset in the span of the means": (Likelihood, "bias_of_offset", _no_bias),
+    "caution with an offset": {"offset_caution": 0.0},
+    "balance of even numbers": {"even_variance": 1e-4},
+    "distrust of few samples": {"trust": 0.0},
+    "copies": {"copy_distance": -1.0},
+    "uneven labels": (ShotCorrection, "of", _no_correction),
+}
+"""Other numbers, or what replaces a method of a class."""
+
+
+def copied(draw: Draw) -> Draw:
+    """The samples of every other class are its first."""
+    first = draw.support[np.searchsorted(draw.labels, draw.labels)]
+    return replace(draw, support=np.where(draw.labels[:, None] % 2 == 0, first, draw.support))
+
+
+def kinds(draw: Draw) -> Iterator[tuple[str, Draw]]:
+    yield draw.situation, draw
+    if draw.shots == LABELS:
+        yield from ((f"offset {by}", offset(draw, by)) for by in (0.5, 1.0))
+        yield "half single", cut(draw, "half single")
+        yield "copies", copied(draw)
+
+
+def tried(draw: Draw, without: str | None) -> float:
+    """Accuracy, in percent."""
+    change = {} if without is None else WITHOUT[without]
+    if isinstance(change, Mapping):
+        fitted, query = fit(draw, replace(Numbers(), **change))
+        return accuracy(draw, fitted.predict(query))
+    with patch.object(*change):
+        fitted, query = fit(draw)
+        return accuracy(draw, fitted.predict(query))
+
+
+def row(name: str, kind: NDArray[Any], found: NDArray[Any], single: NDArray[Any]) -> dict[str, Any]:
+    plain = np.isin(kind, SITUATIONS)
+    means = {"mean": found[plain].mean(), **{k: found[kind == k].mean() for k in dict.fromkeys(kind)}}
+    below = {f"below_by_{by}": 100 * (found < single - by).mean() for by in (4, 10)}
+    return {"without": name, **{k: round(float(v), 2) for k, v in {**means, **below}.items()}}
+
+
+def measure(files: Sequence[Path], count: int, shots: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """Each query by itself, then the method without nothing, and without each mechanism."""
+    drawn = [pair for path in files for draw in draws(path, count, shots) for pair in kinds(draw)]
+    kind, single = np.array([k for k, _ in drawn]), []
+    for _, draw in drawn:
+        fitted, query = fit(draw)
+        single.append(accuracy(draw, fitted.independent(query)))
+    yield row("all: each query by itself", kind, np.array(single), np.array(single))
+    for name in (None, *WITHOUT):
+        yield row(name or "nothing", kind, np.array([tried(d, name) for _, d in drawn]), np.array(single))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--draws", type=int, default=4)
+    parser.add_argument("--draws", type=int, default=2)
+    parser.add_argument("--shots", type=int, nargs="+", default=SHOTS)
     parser.add_argument("-o", "--output", type=Path)
     given = parser.parse_args()
-    rows = []
-    for found in measured([draw for file in given.files for draw in draws(file, given.draws, SHOTS)]):
-        print(found, flush=True)
-        rows.append(found)
-        if given.output:
-            given.output.write_text(json.dumps(rows, indent=1) + "\n")
+    torch.set_num_threads(1)
+    rows: list[dict[str, Any]] = []
+    with torch.no_grad():
+        for found in measure(given.files, given.draws, given.shots):
+            if not rows:
+                print(f"| {' | '.join(found)} |\n{'|---' * len(found)}|")
+            print(f"| {' | '.join(map(str, found.values()))} |", flush=True)
+            rows.append(found)
+    if given.output:
+        given.output.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":

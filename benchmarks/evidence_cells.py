@@ -1,14 +1,12 @@
-"""What `evidence` gains over each query by itself: the paper's cell, a grid of sizes, and the numbers without a set.
+"""What `evidence` gains over each query by itself: the paper's cell, and a grid of sizes.
 
     python benchmarks/evidence_cells.py paper DIR -o FILE.json                     # five of all classes, 75 queries
     python benchmarks/evidence_cells.py paper DIR --methods evidence -o FILE.json  # again; other rows are kept
     python benchmarks/evidence_cells.py grid FEATURES... -o FILE.json              # 1 to all classes, 1 to 500 queries
-    python benchmarks/evidence_cells.py grid FEATURES... --numbers NUMBERS.json -o FILE.json
     python benchmarks/evidence_cells.py grid FEATURES... --methods paddle,logistic -o FILE.json   # beside others
     python benchmarks/evidence_cells.py summary FILE.json                          # of a grid
 
-With ``--numbers``, the output of ``evidence_numbers.py --leave-out all``, each set is tried with the numbers that were
-learned without it. DIR holds the feature files. All differences are paired: the same tasks for both methods.
+DIR holds the feature files. All differences are paired: the same tasks for both methods.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ import torch
 import unem
 from plus import SETTINGS
 from unem.data import TaskSource
-from unem.methods import create_for, evidence
+from unem.methods import create_for
 
 SINGLE = "whitened-mean"
 BALANCES = ("pooled", "dirichlet(0.1)")
@@ -49,11 +47,7 @@ def paper(given: argparse.Namespace) -> Iterator[dict[str, object]]:
 
 def grid(given: argparse.Namespace) -> Iterator[dict[str, object]]:
     """Shots, classes present, queries, proportions; 60 classes at most."""
-    without = json.loads(given.numbers.read_text())["without"] if given.numbers else {}
     for path in given.paths:
-        if path.stem in without:
-            numbers = evidence.numbers_from(without[path.stem]["numbers"])
-            evidence.learned_numbers = lambda numbers=numbers: numbers
         features = unem.FeatureSet.load(path)
         features = features.only_classes(range(min(features.num_classes, 60)))
         for shots, present, queries, balance in product((1, 5), (1, 2, 5, 10, 20, "all"), (1, 10, 75, 500), BALANCES):
@@ -102,7 +96,6 @@ def main() -> None:
     parser.add_argument("paths", nargs="+", type=Path)
     parser.add_argument("--tasks", type=int, default=1000)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--numbers", type=Path)
     parser.add_argument(
         "--methods",
         type=lambda names: names.split(","),

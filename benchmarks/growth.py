@@ -7,9 +7,9 @@ size varies at a time around K = 20 classes of 5 labelled samples, d = 512 featu
 
 The floor is the products that the method cannot do without, at the rate of a large matrix product measured in the same
 run. With S = 5K samples, fewer than features: residuals ``2S²d``, their inverse ``S³``, queries seen through it
-``2QSd + 2QS²``, products with each other and with the class sums ``2Q(Q + K)(d + S)``, and for each of the layers and
-beliefs ``2Q²K``. With more samples than features the covariance ``2Sd²``, its root ``d³``, ``2Qd²`` and
-``2Q(Q + K)d``.
+``2QSd + 2QS²``, products with each other and with the class sums ``2Q(Q + K)(d + S)``, for each hypothesis the sums of
+queries and products with them ``4QK(d + S)``, and the steps of the linear classifier, ``2(Q + K)²K`` each. With more
+samples than features the covariance ``2Sd²``, its root ``d³``, ``2Qd²``, and d in the place of d + S.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ import torch
 
 import unem
 from unem.benchmark import fitted_exponent
-from unem.core.proportions import PRIORS
+from unem.evidence import HYPOTHESES
+from unem.evidence.linear import STEPS
 from unem.methods import Method
-from unem.methods.evidence import learned_numbers
 
 SHOTS = 5
 VALUES = {
@@ -58,10 +58,10 @@ class Size:
     def flops(self) -> float:
         """Of one task."""
         k, q, d, s = self.classes, self.queries, self.features, SHOTS * self.classes
-        layers = len(learned_numbers().moved) * PRIORS * 2 * q * q * k
+        linear, products = STEPS * 2 * (q + k) ** 2 * k, 2 * q * (q + k) + 4 * len(HYPOTHESES) * q * k
         if s < d:
-            return 2 * s * s * d + s**3 + 2 * q * s * (d + s) + 2 * q * (q + k) * (d + s) + layers
-        return 2 * s * d * d + d**3 + 2 * q * d * d + 2 * q * (q + k) * d + layers
+            return 2 * s * s * d + s**3 + 2 * q * s * (d + s) + products * (d + s) + linear
+        return 2 * s * d * d + d**3 + 2 * q * d * d + products * d + linear
 
 
 def main() -> None:

@@ -13,7 +13,6 @@ Run: python benchmarks/none_of_these.py FEATURES... [--draws 10] [--shots 2 3 5 
 from __future__ import annotations
 
 import argparse
-import csv
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,11 +28,9 @@ from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
 import unem
-from unem.core.laws.views import VIEWS, scatter
-from unem.core.left_out import leave_each_out
-from unem.core.numerics.distances import squared_distances
-from unem.core.whitening import fit_whitening
+from situations import write
 from unem.evaluation import new_classes, novelty_and_held_out
+from unem.evidence import fit_tasks
 
 ASKED, ALLOWED, EACH, MANY, MOST = 0.05, 5.5, 12, 40, 21
 FOREIGN = ("siblings", "few", "lone", "far")
@@ -92,13 +89,11 @@ class View:
     def __init__(self, draw: Draw) -> None:
         self.draw, self.classes = draw, int(draw.labels.max()) + 1
         self.member = one_hot(draw.labels, self.classes).float()
-        see, sums, residuals = fit_whitening(draw.support[None], self.member[None])
-        size = residuals.counts
-        products = see.products(see.see(draw.query[None]), sums) / size.unsqueeze(1)
-        self.to_means = (1 - 2 * products + (see.squares(sums) / size.square()).unsqueeze(1))[0].clamp_min(0)
-        held = leave_each_out(residuals, draw.support[None], self.member[None])
+        fitted = fit_tasks(draw.support[None], self.member[None]).likelihood
+        see, held = fitted.whitening, fitted.held_out
+        self.to_means = fitted.distances(see.products(see.transform(draw.query[None]), fitted.sums))[0]
         self.held, self.rows = held.distances[0], held.rows[0]
-        self.variance, self.held_variance = 1 / size[0], held.variances[0]
+        self.variance, self.held_variance = 1 / fitted.counts[0], held.variances[0]
         own = self.held.gather(1, held.labels[0].unsqueeze(1)).squeeze(1)
         factor = 1 + self.held_variance.gather(1, held.labels[0].unsqueeze(1)).squeeze(1)
         self.labels, self.own_part = held.labels[0], own / factor
@@ -158,35 +153,6 @@ def denser(view: View) -> Scores:
     return tuple(s - n for s, n in zip(relative(view), near, strict=True))  # type: ignore[return-value]
 
 
-def two_views(view: View) -> Scores:
-    """Distances in the views "unit" and "root", samples held out in folds, as before."""
-    draw, classes = view.draw, view.classes
-
-    def far(support: Tensor, labels: Tensor, query: Tensor) -> Tensor:
-        task, total = unem.Task(support, labels, query, num_classes=classes), 0.0
-        shots = task.shots.to(task.dtype)
-        for name in ("unit", "root"):
-            seen = VIEWS[name](task)
-            spread = scatter(seen, shots, seen.query @ seen.sums.mT).view(-1, 1, 1)
-            total = total + squared_distances(seen.query, seen.sums / shots.unsqueeze(-1)) / spread
-        return total[0].amin(-1) / 2  # type: ignore[index, no-any-return]
-
-    shots, held = len(draw.labels) // classes, torch.zeros(len(draw.labels))
-    for fold in range(shots):
-        out = torch.arange(len(draw.labels)) % shots == fold
-        held[out] = far(draw.support[~out], draw.labels[~out], draw.support[out])
-    return far(draw.support, draw.labels, draw.query), held[view.rows]
-
-
-def two_views_before(view: View) -> Scores:
-    """… and, in place of a query's neighbours, the other held-out samples of the class."""
-    query, held = two_views(view)
-    like = view.likeness()[0]
-    count, total = (torch.zeros(view.classes).index_add(0, view.labels, x) for x in (torch.ones(len(held)), held))
-    others = (total[view.labels] - held) / (count[view.labels] - 1).clamp_min(1)
-    return 0.5 * query + 0.5 * query[like.topk(3).indices].mean(1), 0.5 * held + 0.5 * others
-
-
 def library(view: View, neighbours: int = new_classes.NEIGHBOURS, share: float = new_classes.SHARED) -> Scores:
     """Relative, with neighbours; those of a labelled sample are at their distances to means without it."""
     draw = view.draw
@@ -198,8 +164,6 @@ def library(view: View, neighbours: int = new_classes.NEIGHBOURS, share: float =
 LIBRARY = f"relative, {new_classes.NEIGHBOURS} neighbours {new_classes.SHARED} (the library's)"
 MIXTURE = "the library's, limit by mixture"
 CANDIDATES: dict[str, Callable[[View], Scores]] = {
-    "two views, before": two_views_before,
-    "two views, 3 neighbours 0.5": lambda view: view.shared(two_views(view), 3, 0.5),
     "nearest mean": nearest,
     "nearest mean, corrected": nearest_corrected,
     "likelihood": likelihood,
@@ -326,13 +290,9 @@ def main() -> None:
     stored = {path.stem: np.load(path, allow_pickle=False) for path in given.files}
     files = {name: (of["features"].astype(np.float32), of["labels"]) for name, of in stored.items()}
     table = Table(measure(files, given.draws, given.shots))
-    if given.output:
-        with given.output.open("w", newline="") as file:
-            writer = csv.DictWriter(file, table.rows[0])
-            writer.writeheader()
-            writer.writerows(table.rows)
+    write(given.output, table.rows)
     print("\n".join(table.lines()), "\n")
-    print("\n".join(table.by_set("two views, before", LIBRARY)), "\n")
+    print("\n".join(table.by_set("nearest mean", LIBRARY)), "\n")
     for name in (*table.sets, None):
         print(f"chosen without {name or 'any'}: {table.choice(name)}")
 

@@ -4,22 +4,21 @@ Each draw takes up to 15 classes of a feature file with a few labelled samples e
 situations: ``even`` (all classes alike), ``three`` (three of the classes), ``heavy`` (70 % of one class, the rest
 spread), ``long tail`` (class k has 1/k of the first one's). All methods see the same draws.
 
-Run: python benchmarks/situations.py FEATURES... [--draws 6] [--shots 1 3 5 10] [-o FILE.csv] [--methods default,...]
+Run: python benchmarks/situations.py FEATURES... [--draws 6] [--shots 1 3 5 10 20] [-o FILE.csv] [--methods default,...]
 
-With ``--numbers``, the output of ``evidence_numbers.py --leave-out all``, each set is tried with the numbers that were
-learned without it. Methods that are not named keep the rows that FILE.csv has of them.
+Methods that are not named keep the rows that FILE.csv has of them. Another version of the library is measured by
+``PYTHONPATH=ITS/src``. A cache of ``domain_shift.py`` is a feature file, too: of the photographs as they are.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import json
 import time
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +27,10 @@ import torch
 from numpy.typing import NDArray
 
 import unem
-from unem.methods import evidence, method_info
+from unem.methods import method_info
 
 SITUATIONS = ("even", "three", "heavy", "long tail")
-CLASSES, SURE = 15, 0.9
+SHOTS, CLASSES, SURE = (1, 3, 5, 10, 20), 15, 0.9
 INDEPENDENT = "whitened-mean"
 NAMED = ("baseline", "logistic", "self-training", INDEPENDENT, "unem-plus")
 Answer = tuple[NDArray[Any], NDArray[Any]]
@@ -58,18 +57,39 @@ class Draw:
         return self.features, self.situation, self.shots, self.number
 
 
-def draws(path: Path, count: int, shots: list[int], classes: int = CLASSES) -> Iterator[Draw]:
-    """Draws of a file; the same whatever else is drawn."""
+def draws(path: Path, count: int, shots: Sequence[int], classes: int = CLASSES) -> Iterator[Draw]:
+    """Draws of a file."""
+    rows, labels, texts = read(path)
+    yield from drawn(path.stem, rows, labels, count, shots, classes, texts=texts)
+
+
+def read(path: Path) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
+    """Features, labels, and features of the classes' texts."""
     stored = np.load(path, allow_pickle=False)
-    rows, labels = stored["features"].astype(np.float32), stored["labels"]
-    texts = stored["text_features"].astype(np.float32) if "text_features" in stored else None
-    enough = np.flatnonzero(np.bincount(labels) >= max(shots) + 12)
+    rows = stored["features" if "features" in stored else "same"].astype(np.float32)
+    return rows, stored["labels"], stored["text_features"].astype(np.float32) if "text_features" in stored else None
+
+
+def drawn(
+    name: str,
+    rows: NDArray[Any],
+    labels: NDArray[Any],
+    count: int,
+    shots: Sequence[int],
+    classes: int = CLASSES,
+    *,
+    queries: NDArray[Any] | None = None,
+    texts: NDArray[Any] | None = None,
+) -> Iterator[Draw]:
+    """Draws of features, the same whatever else is drawn; ``queries`` are features of the same images as queries."""
+    queries = rows if queries is None else queries
     for number in range(count):
         for few in shots:
+            enough = np.flatnonzero(np.bincount(labels) >= few + 12)
             rng = np.random.default_rng([number, few])
             chosen = rng.permutation(enough)[:classes]
             if len(chosen) < min(4, classes):
-                return
+                continue
             images = [rng.permutation(np.flatnonzero(labels == c)) for c in chosen]
             support = np.concatenate([rows[i[:few]] for i in images])
             for situation in SITUATIONS:
@@ -78,9 +98,15 @@ def draws(path: Path, count: int, shots: list[int], classes: int = CLASSES) -> I
                 truth = np.concatenate([np.full(len(part), k) for k, part in enumerate(parts)])
                 order = rng.permutation(len(query))
                 given = np.repeat(np.arange(len(chosen)), few)
-                about = path.stem, situation, few, number
                 text = texts[chosen] if texts is not None else None
-                yield Draw(*about, support, given, rows[query[order]], truth[order], len(chosen), text)
+                asked = queries[query[order]], truth[order]
+                yield Draw(name, situation, few, number, support, given, *asked, len(chosen), text)
+
+
+def offset(draw: Draw, amount: float) -> Draw:
+    """All queries moved alike, by so many standard deviations within classes in every channel."""
+    means = np.stack([draw.support[draw.labels == k].mean(0) for k in range(draw.classes)])
+    return replace(draw, query=draw.query + np.float32(amount) * (draw.support - means[draw.labels]).std(0))
 
 
 def _parts(situation: str, rest: list[NDArray[Any]]) -> list[NDArray[Any]]:
@@ -134,20 +160,30 @@ def score(draw: Draw, answer: Answer, seconds: float) -> dict[str, Any]:
 
 
 def measure(given: argparse.Namespace, methods: Mapping[str, Any]) -> list[dict[str, Any]]:
-    rows, shots, count = [], given.shots, given.draws
-    without = json.loads(given.numbers.read_text())["without"] if given.numbers else {}
+    rows = []
     for path in given.files:
-        if path.stem in without:
-            numbers = evidence.numbers_from(without[path.stem]["numbers"])
-            evidence.learned_numbers = lambda numbers=numbers: numbers
-        for draw in draws(path, count, shots):
-            for name, predict in methods.items():
-                began = time.perf_counter()
-                answer = predict(draw)
-                about = dict(zip(("features", "situation", "shots", "draw"), draw.key, strict=True))
-                rows.append({**about, "method": name, **score(draw, answer, time.perf_counter() - began)})
+        for draw in draws(path, given.draws, given.shots):
+            about = dict(zip(("features", "situation", "shots", "draw"), draw.key, strict=True))
+            rows += [{**about, **row} for row in answered(draw, methods)]
         print(f"{path.stem}: done", flush=True)
     return rows
+
+
+def answered(draw: Draw, methods: Mapping[str, Callable[[Draw], Answer]]) -> Iterator[dict[str, Any]]:
+    """A row for each method."""
+    for name, predict in methods.items():
+        began = time.perf_counter()
+        answer = predict(draw)
+        yield {"method": name, **score(draw, answer, time.perf_counter() - began)}
+
+
+def write(path: Path | None, rows: list[dict[str, Any]]) -> None:
+    """As CSV, where a file is given."""
+    if path:
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, rows[0])
+            writer.writeheader()
+            writer.writerows(rows)
 
 
 def kept(path: Path, measured: list[str]) -> list[dict[str, Any]]:
@@ -197,9 +233,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--draws", type=int, default=6)
-    parser.add_argument("--shots", type=int, nargs="+", default=[1, 3, 5, 10])
+    parser.add_argument("--shots", type=int, nargs="+", default=SHOTS)
     parser.add_argument("--methods", default=",".join(("default", *NAMED)))
-    parser.add_argument("--numbers", type=Path, help="of evidence, learned without each set")
     parser.add_argument("-o", "--output", type=Path, help="all rows as CSV")
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -209,11 +244,7 @@ def main() -> None:
     rows = measure(given, methods)
     if given.output and given.output.exists():
         rows = kept(given.output, names) + rows
-    if given.output:
-        with given.output.open("w", newline="") as file:
-            writer = csv.DictWriter(file, rows[0])
-            writer.writeheader()
-            writer.writerows(rows)
+    write(given.output, rows)
     print("\n".join(tables(rows, list(dict.fromkeys(["default", *(row["method"] for row in rows)])))))
 
 

@@ -18,8 +18,6 @@ Of files with texts of the classes, ``--methods evidence-joint,zero-shot-evidenc
 from __future__ import annotations
 
 import argparse
-import csv
-import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -30,7 +28,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from situations import CLASSES, NAMED, Draw, default, draws, named, score, tables
+from situations import CLASSES, NAMED, Draw, answered, default, draws, named, tables, write
 
 SHOTS = 5
 Rng = np.random.Generator
@@ -82,11 +80,7 @@ def measure(files: list[Path], count: int, classes: int, methods: Mapping[str, A
             for labels in KEPT:
                 shown = cut(draw, labels)
                 about = {"features": path.stem, "labels": labels, "situation": draw.situation, "draw": draw.number}
-                for name, predict in methods.items():
-                    began = time.perf_counter()
-                    answer = predict(shown)
-                    found = score(shown, answer, time.perf_counter() - began)
-                    rows.append({**about, "method": name, **found})
+                rows += [{**about, **row} for row in answered(shown, methods)]
         print(f"{path.stem}: done", flush=True)
     return rows
 
@@ -108,11 +102,7 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     methods = {name: default if name == "default" else named(name) for name in given.methods.split(",")}
     rows = measure(given.files, given.draws, given.classes, methods)
-    if given.output:
-        with given.output.open("w", newline="") as file:
-            writer = csv.DictWriter(file, rows[0])
-            writer.writeheader()
-            writer.writerows(rows)
+    write(given.output, rows)
     print("\n".join(tables([_by_labels(row) for row in rows], list(methods))))
 
 
