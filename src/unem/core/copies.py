@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.functional import normalize
 
 __all__ = ["first_copies", "row_numbers", "without_copies"]
 
 FEWEST_FEATURES = 8  # of fewer, rows may be that near to each other by chance
+DIRECTIONS = 32  # rows are compared in so many directions at random, which keeps distances well enough
 MOST = 4096  # samples that are compared with each other
 
 
 def first_copies(
-    rows: Float[Tensor, "task row feature"], products: Float[Tensor, "task row row"], distance: float
+    rows: Float[Tensor, "task row feature"], mask: Float[Tensor, "task row row"], distance: float
 ) -> Int[Tensor, "task row"]:
     """For each row, the one that stands for it and its copies: itself where there are none.
 
     Which row of several that is depends on their values alone, not on their order.
 
     Args:
-        rows: centred features.
-        products: of the rows with each other, in any metric.
+        rows: features; their lengths do not matter.
+        mask: 0 for pairs that cannot be copies.
         distance: squared, over the mean one from the centre, below which rows are copies.
     """
     places = torch.arange(rows.shape[1], device=rows.device)
     if rows.shape[2] < FEWEST_FEATURES:
         return places.expand(len(rows), -1)
-    squares = products.diagonal(dim1=1, dim2=2)
-    apart = squares.unsqueeze(1) + squares.unsqueeze(2) - 2 * products
-    near = (apart < distance * squares.mean(1).view(-1, 1, 1)) | (places == places.unsqueeze(1))
-    angles = torch.arange(rows.shape[2], dtype=rows.dtype, device=rows.device)
-    key = (rows @ (1.7 * angles).cos()).unsqueeze(1).expand_as(apart)
-    return key.masked_fill(~near, -torch.inf).argmax(-1)
+    x = normalize(rows, dim=-1) @ _directions(rows.shape[2]).to(rows)
+    own = (mask.diagonal(dim1=1, dim2=2) > 0).to(x).unsqueeze(-1)
+    x = own * (x - (own * x).sum(1, keepdim=True) / own.sum(1, keepdim=True).clamp_min(1))
+    squares = x.square().sum(-1)
+    apart = squares.unsqueeze(1) + squares.unsqueeze(2) - 2 * x @ x.mT
+    limit = distance * squares.sum(1).view(-1, 1, 1) / own.sum(1, keepdim=True).clamp_min(1)
+    near = ((apart < limit) & (mask > 0)) | (places == places.unsqueeze(1))
+    return x[..., :1].mT.expand_as(apart).masked_fill(~near, -torch.inf).argmax(-1)
+
+
+@cache
+def _directions(features: int) -> Float[Tensor, "feature direction"]:
+    return torch.randn(features, DIRECTIONS, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
 def without_copies(
@@ -41,12 +52,7 @@ def without_copies(
     """Class membership in which copies of a sample in its class are none."""
     if support.shape[1] > MOST:
         return member
-    mask = member.sum(-1, keepdim=True)
-    centred = mask * (support - (mask * support).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp_min(1))
-    own_class = member @ member.mT
-    products = centred @ centred.mT
-    level = products.diagonal(dim1=1, dim2=2).mean(1).view(-1, 1, 1)
-    first = first_copies(centred, torch.where(own_class > 0, products, -level), distance)
+    first = first_copies(support, member @ member.mT, distance)
     return member * (first == torch.arange(support.shape[1], device=support.device)).unsqueeze(-1)
 
 

@@ -29,38 +29,33 @@ QUERY_BYTES = 1 << 28  # of projected queries at once
 class Memory:
     """What batches of queries leave to the next; batches add up.
 
+    Class means are not among it: a mean that some batch has moved wrongly would move the next one's.
+
     Attributes:
-        sums: of the queries by class, weighed down: a query is no labelled sample.
-        remembered: samples that they stand for.
-        counts: of the queries.
+        counts: of the queries, by class.
         evidence: for each hypothesis.
         agreement: 0 where the last batch contradicts the proportions of those before it, which are forgotten, to 1.
     """
 
-    sums: Projected
-    remembered: Float[Tensor, "task class"]
     counts: Float[Tensor, "task class"]
     evidence: Float[Tensor, "task hypothesis"]
     agreement: Float[Tensor, "task 1"]
 
+    @property
+    def remembered(self) -> Float[Tensor, "task class"]:
+        """Queries that are carried on."""
+        return self.counts
+
     def weighed(self, weight: Float[Tensor, "task 1"]) -> Memory:
         """As if so much of it had been there."""
-        sums = self.sums.scaled(weight.expand_as(self.counts))
-        return replace(
-            self,
-            sums=sums,
-            remembered=weight * self.remembered,
-            counts=weight * self.counts,
-            evidence=weight * self.evidence,
-        )
+        return replace(self, counts=weight * self.counts, evidence=weight * self.evidence)
 
     def plus(self, before: Memory | None, weight: float = 1.0) -> Memory:
         """With what earlier batches left, times ``weight``."""
         if before is None:
             return self
         before = before.weighed(weight * self.agreement)
-        added = {name: getattr(self, name) + getattr(before, name) for name in ("sums", "remembered", "counts")}
-        return replace(self, **added, evidence=self.evidence + before.evidence)
+        return replace(self, counts=self.counts + before.counts, evidence=self.evidence + before.evidence)
 
 
 @dataclass(frozen=True)
@@ -167,15 +162,14 @@ class Fitted:
         """
         weights = query.new_ones(*query.shape[:2], 1) if weights is None else weights
         likelihood, numbers = self.likelihood, self.likelihood.numbers
-        likelihood = likelihood if memory is None else likelihood.with_more(memory.sums, memory.remembered)
+        first = first_copies(query, weights @ weights.mT, numbers.copy_distance)
+        places = torch.arange(query.shape[1], device=query.device)
+        first = first if known is None else torch.where(known >= 0, places, first)
+        weights = weights * (first == places).unsqueeze(-1)
         offset, share = self.shift.of(query, weights)
         rows = self.projected(query, offset)
         gram, cross = likelihood.whitening.products(rows, rows), likelihood.whitening.products(rows, likelihood.sums)
-        places = torch.arange(query.shape[1], device=query.device)
-        first = first_copies(rows.features, gram, numbers.copy_distance)
-        first = first if known is None else torch.where(known >= 0, places, first)
-        own = weights * (first == places).unsqueeze(-1)
-        queries = Queries(rows, gram, cross, own, share, self.text_logits(query), known)
+        queries = Queries(rows, gram, cross, weights, share, self.text_logits(query), known)
         prior = Prior.of(numbers, likelihood.counts.shape[1], share, None if memory is None else memory.counts)
         outcome = run_hypotheses(likelihood, queries, prior, None if memory is None else memory.evidence)
         view = View(self, offset, queries, outcome, fit_linear(likelihood, queries, outcome), first)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -81,13 +81,6 @@ class Likelihood:
         """Of their products once they are centred."""
         means, columns = self.mean_products, self.mean_products.mean(1, keepdim=True)
         return span_inverse(means - columns - columns.mT + means.mean((1, 2), keepdim=True))
-
-    def with_more(self, sums: Projected, counts: Float[Tensor, "task class"]) -> Likelihood:
-        """With more samples in the class means."""
-        sums, total = self.sums + sums, self.counts + counts
-        correction = self.shot_correction * (self.counts / total.clamp_min(1e-9)).square().unsqueeze(1)
-        squares = self.whitening.squares(sums)
-        return replace(self, sums=sums, squares=squares, counts=total, shot_correction=correction)
 
     def of_support(self, products: Float[Tensor, "task query class"]) -> Float[Tensor, "task query class"]:
         """ℓ by the means of the support alone, from the products of queries with its sums."""

@@ -103,11 +103,10 @@ class Numbers:
     certainty_shots: float = 0.27
     """What ln *n*/4 adds to ln β. Fitted."""
 
-    # -- copies, and what is carried on --------------------------------------------------------------------------------
+    # -- copies, and what a person has said --------------------------------------------------------------------------
     copy_distance: float = 1e-3
     """Squared distance of rows, over the mean one from their centre, below which they are copies. An image compressed
     again a little is at 0.003 to 0.01, two photographs of one thing are at 0.07 and more."""
-    remembered: float = 0.3
-    """Weight of a query of an earlier batch in the class means, beside a labelled sample. By hand."""
     known: float = 0.01
-    """The same of a query whose class a person has given: what a person corrects is no fair sample. Searched."""
+    """Weight in the class means of a query whose class a person has given, beside a labelled sample: what a person
+    corrects is no fair sample. Searched on other feature sets."""

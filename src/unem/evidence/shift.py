@@ -24,18 +24,19 @@ class DomainShift:
     ``b = q̄ − m̄``, the mean of the queries minus that of the class means (unit rows), less its projection on the span
     of ``m_k − m̄``, in which proportions move q̄ as well. It is shrunk by what its error is expected to be,
 
-        ``share = max(0, 1 − e/‖b‖²)``,  ``e = ρ/Q + (ρ/n)(1 − ρ/(nV))/3``,
+        ``share = max(0, 1 − e/‖b‖²)``,  ``e = ρ/Q + w/K + max(0, 1/3 − 1/K) w (1 − w/V)``,  ``w = ρ/n``,
 
-    ρ the squared distance of a sample to its class mean and V that of a class mean to m̄: of the error of a mean, the
-    part that lies in the mean's own direction is in the span. The share is the degree to which a shift is certain: it
-    is zero on queries of the support's own kind.
+    ρ the squared distance of a sample to its class mean and V that of a class mean to m̄, if the queries are of three
+    classes: the errors of all means add up in m̄, and where some classes have more queries than others, the part of
+    their means' errors that lies in the means' own directions is in the span. The share is the degree to which a shift
+    is certain; on queries of the support's own kind it is zero, or small.
 
     Attributes:
         centre: m̄.
         directions: ``m_k − m̄``.
         inverse: of their products with each other.
         spread: ρ.
-        mean_error: the second term of e.
+        mean_error: what e is with very many queries.
     """
 
     centre: Float[Tensor, "task 1 feature"]
@@ -58,7 +59,8 @@ class DomainShift:
         within = (member.sum(-1, keepdim=True) * unit - member @ means).square().sum((1, 2)) / freedom.clamp_min(1)
         spread = torch.where(freedom > 0, within, between / 2)  # of single samples, half may be either
         error = spread * counts.clamp_min(1).reciprocal().mean(1)
-        error = error * (1 - error / between.clamp_min(TINY)).clamp(0, 1) / numbers.offset_classes
+        uneven = max(0.0, 1 / numbers.offset_classes - 1 / classes)
+        error = error * (1 / classes + uneven * (1 - error / between.clamp_min(TINY)).clamp(0, 1))
         return cls(centre, directions, span_inverse(directions @ directions.mT), spread, error)
 
     def of(
@@ -74,7 +76,7 @@ class DomainShift:
 
 
 def span_inverse(products: Float[Tensor, "task class class"]) -> Float[Tensor, "task class class"]:
-    """Of the Gram matrix of vectors whose sum is zero."""
+    """Of the Gram matrix of vectors whose sum is zero, on numbers whose sum is zero; elsewhere it stays small, too."""
     level = products.diagonal(dim1=1, dim2=2).mean(1).clamp_min(TINY).view(-1, 1, 1)
     eye = torch.eye(products.shape[1], dtype=products.dtype, device=products.device)
-    return torch.cholesky_inverse(torch.linalg.cholesky(products + NEARLY_SINGULAR * level * eye))
+    return torch.cholesky_inverse(torch.linalg.cholesky(products + level * (NEARLY_SINGULAR * eye + 1 / len(eye))))

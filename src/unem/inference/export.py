@@ -180,7 +180,7 @@ def export_onnx(learned: Learned, path: str | os.PathLike[str]) -> None:
     check_writable(path)
     onnx: Any = require("onnx", "export", "format: onnx")
     require("onnxscript", "export", "format: onnx")  # torch uses it
-    with torch.no_grad(), _quiet():
+    with torch.no_grad(), quiet():
         exported = torch.onnx.export(
             Program(schedule).eval(),
             _example(),
@@ -199,7 +199,7 @@ def export_onnx(learned: Learned, path: str | os.PathLike[str]) -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """The exporter warns of its own parts, and of packages that nobody needs here."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level

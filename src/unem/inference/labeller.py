@@ -211,6 +211,20 @@ class Labeller:
             save_file(held, aside, metadata={"format": FORMAT, "unem": json.dumps(header)})
             sort_header(aside)
 
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write a program that runs without this library: its input is ``query`` ``[query, feature]``, 1 to 2,048 rows,
+        its output ``probabilities`` ``[query, class]``, both float32, the same as of :meth:`predict`.
+
+        It has no part for more queries, for known ones, or that checks its input. Names are stored with it as
+        ``classes``, a JSON list.
+
+        Args:
+            path: ``.pt2`` for torch (``torch.export.load``), ``.onnx`` for ONNX (needs the extra ``export``).
+        """
+        from unem.inference.labeller_program import export_labeller
+
+        export_labeller(self, path)
+
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what :meth:`save` wrote; its answers have the same bits. No pickle is read.

@@ -13,11 +13,10 @@ __all__ = ["Stream"]
 class Stream:
     r"""Classify batches of queries as they come, with what was learned from those before.
 
-    A batch leaves, for each class, the mass ``Σ_n u_nk`` of its queries and their sum ``Σ_n u_nk x_n``; the next batch
-    finds them beside the support, at 0.3 of their weight, and in the proportions of the classes; what is said of
-    the number of classes adds up. With evidence, a batch that contradicts the proportions of earlier ones forgets them.
-    Nothing of an image is kept, and memory does not grow. Within a batch the order does
-    not matter; answers that were given are not taken back.
+    A batch leaves what it says of the class proportions and, by methods with a schedule, of the class means; the next
+    batch finds it beside the support. With evidence, a batch that contradicts the proportions of earlier ones forgets
+    them. Nothing of an image is kept, and memory does not grow. Within a batch the order does not matter; answers that
+    were given are not taken back.
 
     Args:
         method: one that can carry queries on (``method.carries``), such as evidence, unem-plus or unem-joint.

@@ -21,7 +21,6 @@ __all__ = ["Evidence", "EvidenceJoint", "SettledEvidence", "WhitenedMean", "Zero
 _REFERENCE = (
     "this library; M. Saerens et al., Adjusting the outputs of a classifier to new a priori probabilities, 2002"
 )
-CONTRADICTION = 2.0  # nats of evidence that a batch must have against the proportions of earlier ones to forget them
 
 
 @dataclass(frozen=True)
@@ -102,25 +101,15 @@ class Evidence(_OnWhitened):
             if before is not None:
                 after = fitted.view(task.query, memory=before)
                 gained = after.outcome.evidence.amax(1) - view.outcome.evidence.amax(1)
-                agreement = (gained + CONTRADICTION).sigmoid().unsqueeze(1)
+                agreement = gained.sigmoid().unsqueeze(1)
                 view = fitted.view(task.query, memory=before.weighed(agreement))
             u = view.probabilities()
-            left = _left(view, u, agreement)
-        return predicted(task, u), left
+        return predicted(task, u), Memory((view.queries.weights * u).sum(1), view.outcome.evidence, agreement)
 
     def settle(self, task: Task, queries: int) -> SettledEvidence:
         """What answers for any part of so many queries, of which the task has a sample."""
         with torch.no_grad():
             return SettledEvidence(self.fit(task).view(task.query, total=queries))
-
-
-def _left(view: View, u: Float[Tensor, "task query class"], agreement: Tensor) -> Memory:
-    """What a batch leaves, its queries having these probabilities."""
-    queries, numbers = view.queries, view.fitted.likelihood.numbers
-    u = queries.weights * u
-    counts = u.sum(1)
-    sums = queries.rows.sums(numbers.remembered * u)
-    return Memory(sums, numbers.remembered * counts, counts, view.outcome.evidence, agreement)
 
 
 @dataclass(frozen=True)
