@@ -1,6 +1,7 @@
 """What corrections of some images do for the others: of those the default is least sure of, or of some by chance.
 
-The draws of ``situations.py``; the corrected images count as labelled ones, and the others are labelled again.
+The draws of ``situations.py``; the others are labelled again, with the corrected images among the labelled ones, or
+("known") among the images to label, as in ``Labeller.predict(known=...)``.
 
 Run: python benchmarks/corrections.py FEATURES... [--draws 3] [--corrected 15] [-o FILE.csv]
 """
@@ -21,15 +22,22 @@ from situations import Draw, draws, write
 FEWEST = 20  # images that neither choice corrects, by which both are judged
 
 
-def answer(draw: Draw, corrected: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+def answer(draw: Draw, corrected: NDArray[Any], known: bool = False) -> tuple[NDArray[Any], NDArray[Any]]:
     """Labels of all images, some of them given, and how sure each is."""
-    others = np.setdiff1d(np.arange(len(draw.truth)), corrected)
-    support = np.concatenate([draw.support, draw.query[corrected]])
-    given = np.concatenate([draw.labels, draw.truth[corrected]])
-    tensors = (torch.tensor(x) for x in (support, given, draw.query[others]))
-    found = unem.create_method("evidence").predict(unem.Task(*tensors, num_classes=draw.classes))
-    labels, sure = draw.truth.copy(), np.ones(len(draw.truth))
-    labels[others], sure[others] = found.labels.numpy(), found.probabilities.amax(-1).numpy()
+    labels, sure, others = (
+        draw.truth.copy(),
+        np.ones(len(draw.truth)),
+        np.setdiff1d(np.arange(len(draw.truth)), corrected),
+    )
+    if known:
+        given = dict(zip(corrected.tolist(), draw.truth[corrected].tolist(), strict=True))
+        found = unem.fit(draw.support, draw.labels).predict(draw.query, known=given).probabilities[others]
+    else:
+        support = np.concatenate([draw.support, draw.query[corrected]])
+        labelled = np.concatenate([draw.labels, draw.truth[corrected]])
+        tensors = (torch.tensor(x) for x in (support, labelled, draw.query[others]))
+        found = unem.create_method("evidence").predict(unem.Task(*tensors, num_classes=draw.classes)).probabilities
+    labels[others], sure[others] = found.argmax(-1).numpy(), found.amax(-1).numpy()
     return labels, sure
 
 
@@ -46,6 +54,7 @@ def measure(draw: Draw, count: int) -> dict[str, Any] | None:
     for how, corrected in chosen.items():
         right = answer(draw, corrected)[0] == draw.truth
         row |= {how: 100 * right[rest].mean(), f"{how}, all images": 100 * right.mean()}
+        row[f"{how}, known"] = 100 * (answer(draw, corrected, known=True)[0] == draw.truth)[rest].mean()
     return row
 
 
@@ -63,7 +72,7 @@ def main() -> None:
     write(given.output, rows)
     for how in list(rows[0])[4:]:
         print(f"{how}: {np.mean([row[how] for row in rows]):.1f} %")
-    for how in ("least sure", "by chance"):
+    for how in ("least sure", "by chance", "least sure, known", "by chance, known"):
         less = np.mean([row[how] < row["before"] - 4 for row in rows])
         print(f"{how}: others more than 4 points worse in {100 * less:.1f} % of {len(rows)} draws")
 

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -94,7 +95,7 @@ def main() -> None:
         arguments.output.write_text(json.dumps(about, indent=1) + "\n")
 
 
-def _exponent(rows: list[dict], variable: str, name: str) -> float:
+def _exponent(rows: list[dict[str, Any]], variable: str, name: str) -> float:
     """Of the time of a batch."""
     return fitted_exponent([r[variable] for r in rows], [r["tasks"] * r["seconds_per_task"][name] for r in rows])
 
