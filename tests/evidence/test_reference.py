@@ -57,7 +57,7 @@ RANGES = {
         1e-5,
     ),  # below what is not an exact copy: which of some near copies stays is not on the page
 }
-ELSEWHERE = {"remembered", "known"}  # of streams, and of known queries: neither is in the reference
+ELSEWHERE = {"known"}  # of streams, and of known queries: neither is in the reference
 
 
 @dataclass(frozen=True)

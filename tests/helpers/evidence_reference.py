@@ -256,7 +256,8 @@ def shift_of(unit, labels, classes, queries, numbers) -> tuple[float, np.ndarray
         within = across / 2
     w = within * float((1 / counts).mean())
     outside = max(0.0, 1 - w / across) if across > 0 else 0.0
-    epsilon = within / len(queries) + w * outside / numbers["offset_classes"]
+    uneven = max(0.0, 1 / numbers["offset_classes"] - 1 / classes)
+    epsilon = within / len(queries) + w / classes + uneven * w * outside
     return max(0.0, 1 - epsilon / max(float(b @ b), 1e-12)), b
 
 
@@ -353,6 +354,11 @@ def linear(x, sure, guesses, means, counts, metric, texts, mean_texts, numbers) 
     return np.array([softmax(row) for row in logits])
 
 
+def from_mean(rows) -> float:
+    """Mean squared distance of rows from their mean."""
+    return float(np.mean([distance(row, rows.mean(0), np.eye(rows.shape[1])) for row in rows]))
+
+
 def first_of_copies(rows, labels, metric, limit) -> np.ndarray:
     """For each row the first one that it is a copy of, or itself."""
     first = np.arange(len(rows))
@@ -441,8 +447,8 @@ def predict(support, labels, queries, numbers, text=None, classes=None) -> Answe
     unit = np.array([unit_length(row) for row in support])
     asked = np.array([unit_length(row) for row in queries])
 
-    from_centre = np.mean([float((row - support.mean(0)) @ (row - support.mean(0))) for row in support])
-    first = first_of_copies(support, labels, np.eye(support.shape[1]), numbers["copy_distance"] * from_centre)
+    plain = np.eye(support.shape[1])
+    first = first_of_copies(unit, labels, plain, numbers["copy_distance"] * from_mean(unit))
     kept = first == np.arange(len(unit))
     unit, labels = unit[kept], labels[kept]
     counts = counts_of(labels, classes)
@@ -450,11 +456,11 @@ def predict(support, labels, queries, numbers, text=None, classes=None) -> Answe
 
     whitening = whiten(unit, labels, classes, numbers)
     calibration = calibrate(whitening, unit, labels, classes, None if text is None else unit @ text.T, numbers)
-    share, b = shift_of(unit, labels, classes, asked, numbers)
-    x_all = whitening.rows(np.array([unit_length(row) for row in asked - share * b]))
-    first = first_of_copies(x_all, np.zeros(len(asked), int), whitening.metric, numbers["copy_distance"])
+    first = first_of_copies(asked, np.zeros(len(asked), int), plain, numbers["copy_distance"] * from_mean(asked))
     distinct = np.flatnonzero(first == np.arange(len(asked)))
     place = {n: at for at, n in enumerate(distinct)}
+    share, b = shift_of(unit, labels, classes, asked[distinct], numbers)
+    x_all = whitening.rows(np.array([unit_length(row) for row in asked - share * b]))
     x = x_all[distinct]
 
     means = class_means(whitening.rows(unit), labels, classes)
