@@ -96,18 +96,6 @@ def test_of_an_even_support_nothing_is_corrected(shots):
     assert likelihood.shots.item() == pytest.approx(shots)
 
 
-def test_more_samples_are_in_the_means_and_make_less_of_what_is_uneven():
-    made, likelihood = uneven((1, 3, 5), queries=8)
-    more = torch.tensor([[3.0, 0.0, 5.0]], dtype=torch.float64)
-    rows = likelihood.whitening.transform(made.query).sums(torch.ones(1, 8, 3, dtype=torch.float64))
-    grown = likelihood.with_more(rows, more)
-    factors = torch.tensor([[[1 / 16, 1.0, 1 / 4]]], dtype=torch.float64)
-    torch.testing.assert_close(grown.shot_correction, likelihood.shot_correction * factors)
-    torch.testing.assert_close(grown.shot_deficit, likelihood.shot_deficit)
-    assert grown.counts.tolist() == [[4.0, 3.0, 10.0]]
-    torch.testing.assert_close(grown.squares, likelihood.whitening.squares(likelihood.sums + rows))
-
-
 def test_texts_are_cosines_and_their_means_are_over_the_class():
     text = torch.randn(3, 24, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     made, likelihood = uneven((2, 2, 5), text=text)

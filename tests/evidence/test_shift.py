@@ -45,7 +45,7 @@ def test_the_offset_is_its_formula():
     basis = np.linalg.svd(means - centre)[2][:3]
     vector = vector - basis.T @ (basis @ vector)
     of_mean = spread * np.mean([1, 1 / 2, 1 / 5, 1 / 4])
-    error = spread / 20 + of_mean * (1 - of_mean / between) / 3
+    error = spread / 20 + of_mean / 4 + (1 / 3 - 1 / 4) * of_mean * (1 - of_mean / between)
     share = 1 - error / (vector**2).sum()
     assert 0 < share < 1
     shift = DomainShift.fit(made.support, made.member, Numbers())
