@@ -56,7 +56,7 @@ def test_copies_are_pairs_that_are_near(groups, blur, seed):
 @given(st.integers(0, 99))
 def test_rows_that_cannot_be_copies_are_none(seed):
     """And rows without any are none at all, nor do they say how far apart rows are."""
-    rows, of = burst([2, 3, 1, 4], seed=seed)
+    rows, _ = burst([2, 3, 1, 4], seed=seed)
     mask = torch.ones(1, 10, 10, dtype=torch.float64)
     mask[:, :5, 5:] = mask[:, 5:, :5] = 0
     first = first_of(rows, mask)[0]

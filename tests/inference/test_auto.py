@@ -9,10 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import unem
-from unem.inference import INDEPENDENT, Reason, choose, rescaled, sentence
-from unem.inference.auto import PUBLISHED_SCATTER, with_held_out
-from unem.inference.held_out import held_out
-from unem.inference.mixes import believed_mix
+from unem.inference import Labeller, Reason, choose, rescaled, sentence
+from unem.inference.auto import PUBLISHED_SCATTER, explained
 
 
 def task(classes=40, shots=5, queries=20, features=16, *, apart=3.0, seed=0, relu=False, unit=False, labels=None):
@@ -192,26 +190,38 @@ def test_nothing_to_choose_for():
 # -- what held-out labels say ------------------------------------------------------------------------------------------
 
 
+def asked(made):
+    """What a labeller says of a task's queries."""
+    names = [str(k) for k in range(made.num_classes)]
+    return Labeller.of(made, names).predict(made.query[0])
+
+
 def test_held_out_samples_are_information_and_decide_nothing():
     made = task(6, 5)
-    choice = choose(made)
-    told = with_held_out(choice, made)
+    choice, found = choose(made), asked(made)
+    told = explained(choice, found)
     assert (told.method, told.preset, choice.held_out) == (choice.method, choice.preset, None)
-    assert told.held_out == held_out(made, choice.method, unem.create_method(INDEPENDENT))
+    assert told.held_out == found.held_out
     numbers = {"held_out": 30, "jointly": told.held_out.jointly, "independently": told.held_out.independently}
-    mix, share = believed_mix(made, choice.method)
-    numbers |= {"mix": mix, "mix_share": share}
+    numbers |= {"mix": found.mix.name, "mix_share": found.mix.share}
     assert told.reason == Reason("evidence", {"classes": 6, "labelled": 30, **numbers})
 
 
+def test_of_three_classes_no_mix_is_named():
+    """Few, uneven and even numbers are hardly told apart."""
+    made = task(3, 5)
+    assert "mix" not in explained(choose(made), asked(made)).reason.numbers
+    assert "mix" in explained(choose(task(4, 5)), asked(task(4, 5))).reason.numbers
+
+
 @pytest.mark.parametrize("fixed", [{"method": "unem-plus"}, {"method": "evidence"}, {"schedule": RESNET}])
-def test_what_was_given_is_not_tried(fixed):
+def test_what_was_given_is_not_explained(fixed):
     choice = choose(task(6, 5), **fixed)
-    assert with_held_out(choice, task(6, 5)) is choice
+    assert explained(choice, asked(task(6, 5))) is choice
 
 
 def test_texts_alone_have_nothing_to_hold_out():
     rows = torch.nn.functional.normalize(torch.randn(12, 8), dim=-1)
     made = unem.Task(rows[:3], torch.arange(3), rows, text=rows[:3])
     choice = choose(made, support=False)
-    assert with_held_out(choice, made) is choice
+    assert explained(choice, asked(made)) is choice

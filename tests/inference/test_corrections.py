@@ -94,8 +94,8 @@ def test_tables_of_corrections_that_cannot_be_used(tmp_path):
 def test_notes_are_on_the_answer_with_what_was_given():
     """A class that has an image by hand is not empty, whatever is said of the others."""
     g = torch.Generator().manual_seed(3)
-    labels, truth = torch.arange(24) % 8, torch.zeros(60, dtype=torch.long)
-    centres = 0.5 * torch.randn(8, 24, generator=g)
+    labels, truth = torch.arange(40) % 8, torch.zeros(60, dtype=torch.long)
+    centres = 0.7 * torch.randn(8, 24, generator=g)
     support, query = (centres[y] + torch.randn(len(y), 24, generator=g) for y in (labels, truth))
     names = [f"kind {k}" for k in range(8)]
     before = label_features(support, labels, query, names)

@@ -87,13 +87,13 @@ def choice(name):
 # -- in the answers ----------------------------------------------------------------------------------------------------
 
 
-def one_heavy(classes=16, seed=2):
+def one_heavy(classes=24, seed=2):
     """Queries nearly all of one class, and one of each; classes overlap."""
     g = torch.Generator().manual_seed(seed)
     centres = torch.randn(classes, 24, generator=g)
     make = lambda y: centres[y] + 2 * torch.randn(len(y), 24, generator=g)  # noqa: E731
     labels = torch.arange(5 * classes) % classes
-    truth = torch.cat([torch.zeros(150, dtype=torch.int64), torch.arange(classes)])
+    truth = torch.cat([torch.zeros(250, dtype=torch.int64), torch.arange(classes)])
     return make(labels), labels, make(truth), [f"kind {k}" for k in range(classes)]
 
 

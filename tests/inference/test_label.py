@@ -34,12 +34,18 @@ def test_auto_says_what_it_took_and_how_many_held_out_labels_are_found_again():
     assert "; the labels are those of each image by itself, whatever the mix;" in clear
 
 
-def test_what_would_take_long_or_was_given_is_not_held_out():
-    large, told = label_features(*some(2501)), label_features(*some(), method="unem-plus")
-    assert (large.held_out, told.held_out) == (None, None)
-    assert "held out" not in str(large.reason)
-    assert told.method == "unem-plus"
-    assert large.notes == ()  # all of them together
+def test_of_very_many_queries_some_say_how_many_held_out_labels_are_found_again():
+    large = label_features(*some(2501, noise=1.0))
+    assert large.held_out.samples % 5 == 0
+    assert f"of {large.held_out.samples} labelled images that could be held out in turn" in str(large.reason)
+    assert "of the answer rests on" not in str(large.reason)
+    assert label_features(*some(2501)).notes == ()  # all of them together
+
+
+def test_where_the_method_was_given_nothing_is_held_out():
+    told = label_features(*some(), method="unem-plus")
+    assert (told.method, told.held_out) == ("unem-plus", None)
+    assert "held out" not in str(told.reason)
 
 
 def test_independent_is_the_nearest_mean_in_whitened_directions():
