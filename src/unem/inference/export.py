@@ -34,7 +34,7 @@ from unem.errors import InputError
 from unem.inference.pretrained import SCHEDULE, Learned, schedule_of
 from unem.methods import method_for
 
-__all__ = ["Program", "export_onnx", "export_torch"]
+__all__ = ["Program", "export_onnx", "export_torch", "quiet"]
 
 INPUTS = ("support", "support_classes", "query")
 

@@ -75,7 +75,7 @@ def export_labeller(labeller: Labeller, path: str | os.PathLike[str]) -> None:
         recorded = torch.export.export(program, (program.example,), dynamic_shapes=shapes)
         if onnx is not None:
             model = torch.onnx.export(recorded, output_names=["probabilities"], verbose=False).model_proto  # type: ignore[union-attr]
-    with write_aside(path) as aside, tempfile.TemporaryDirectory() as folder:
+    with quiet(), write_aside(path) as aside, tempfile.TemporaryDirectory() as folder:
         if onnx is None:
             file = Path(folder) / "program.pt2"  # torch wants the suffix
             torch.export.save(recorded, file, extra_files={CLASSES: names})
