@@ -213,7 +213,7 @@ class Labeller:
 
     def export(self, path: str | os.PathLike[str]) -> None:
         """Write a program that runs without this library: its input is ``query`` ``[query, feature]``, 1 to 2,048 rows,
-        its output ``probabilities`` ``[query, class]``, both float32, the same as of :meth:`predict`.
+        its output ``probabilities`` ``[query, class]``, both float32: those of :meth:`predict`, but for rounding.
 
         It has no part for more queries, for known ones, or that checks its input. Names are stored with it as
         ``classes``, a JSON list.
@@ -230,8 +230,8 @@ class Labeller:
         """Read what :meth:`save` wrote; its answers have the same bits. No pickle is read.
 
         Example:
-            >>> import tempfile
-            >>> file = Path(tempfile.mkdtemp()) / "few.unem"
+            >>> import pathlib, tempfile
+            >>> file = pathlib.Path(tempfile.mkdtemp()) / "few.unem"
             >>> fit(torch.eye(2, 8), ["left", "right"]).save(file)
             >>> Labeller.load(file).classes
             ('left', 'right')
