@@ -12,6 +12,13 @@ CHECKED = [
     "unem.learning.unrolled",
     "unem.data.source",
     "unem.core.rows",
+    "unem.core.whitening",
+    "unem.core.leave_one_out",
+    "unem.core.copies",
+    "unem.evidence.likelihood",
+    "unem.evidence.shift",
+    "unem.evidence.linear",
+    "unem.evidence.fitted",
     "unem.core.task",
     "unem.evaluation.metrics",
 ]
