@@ -1,4 +1,4 @@
-"""Draws the pictures of unem-plus.md, from made-up data and the library's own functions.
+"""Draws the pictures of unem-plus.md and evidence.md, from made-up data and the library's own functions.
 
     python docs/pictures.py [NAME …] [--png DIR]     # all of them when none is named; --png also writes bitmaps, to
     look at
@@ -21,6 +21,7 @@ import matplotlib
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 from torch import Tensor
 
@@ -29,6 +30,7 @@ from unem.core.laws.directions import nearest_queries, neighbour_graph
 from unem.core.laws.views import VIEWS
 from unem.data import TaskSource
 from unem.evaluation import Calibrated
+from unem.evidence import HYPOTHESES, fit_tasks
 from unem.learning import FamilyConfig
 from unem.learning.family import graph_size
 from unem.learning.gate import candidates
@@ -36,6 +38,11 @@ from unem.learning.losses import generalised_cross_entropy
 from unem.methods import method_info
 
 IMAGES = Path(__file__).parent / "images"
+SITUATIONS = {  # queries of each class
+    "all classes": (5,) * 12,
+    "three classes": (20, 0, 0, 0) * 3,
+    "one heavy class": (38, *(2,) * 11),
+}
 INK, MUTED, GRID = "#1f2430", "#555e70", "#dfe3ea"
 DARK, MIDDLE, LIGHT = "#173f7a", "#c8500a", "#7fb3a0"  # dark, middle and light in grey, too
 MARKERS = ("o", "^", "s", "D")
@@ -596,7 +603,37 @@ def shipped() -> Figure:
     return figure
 
 
+def hypotheses() -> Figure:
+    """The class proportions that each hypothesis of evidence finds on the same queries, and its weight."""
+    g, classes = torch.Generator().manual_seed(11), 12
+    means, labels = 3 * torch.eye(classes, 24), torch.arange(3 * classes) % classes
+    support = means[labels] + torch.randn(3 * classes, 24, generator=g)
+    fitted = fit_tasks(support.unsqueeze(0), torch.eye(classes)[labels].unsqueeze(0))
+    figure = Figure(figsize=(WIDTH, 5.2), layout="constrained")
+    grid = figure.subplots(len(SITUATIONS), len(HYPOTHESES), sharex=True, sharey=True)
+    for row, (situation, counts) in zip(grid, SITUATIONS.items(), strict=True):
+        query = means.repeat_interleave(torch.tensor(counts), 0)
+        view = fitted.view((query + torch.randn(query.shape, generator=g)).unsqueeze(0))
+        found = 100 * view.outcome.answers[0].mean(1)
+        for ax, name, shares, weight in zip(row, HYPOTHESES, found, view.outcome.weights[0], strict=True):
+            heavy = float(weight) > 0.5
+            ax.bar(range(1, classes + 1), shares, 0.8, color=DARK if heavy else LIGHT, edgecolor=INK, linewidth=0.8)
+            true = [100 * count / sum(counts) for count in counts]
+            left = [k + 0.5 for k in range(classes)]
+            ax.hlines(true, left, [x + 1 for x in left], color=MIDDLE, linewidth=3)
+            ax.set_title(f"{name}: weight {weight:.2f}", fontsize=11, fontweight="bold" if heavy else "normal")
+            ax.grid(False, axis="x")
+        row[0].set_ylabel(situation + ", %", fontsize=11)
+    for ax in grid[-1]:
+        ax.set(xticks=range(1, classes + 1, 2), xlabel="class")
+    handles = [Patch(facecolor=DARK, edgecolor=INK), Patch(facecolor=LIGHT, edgecolor=INK), ax.collections[0]]
+    names = ["found, more than half of the weight", "found", "true share"]
+    figure.legend(handles, names, loc="outside upper left", ncols=3, columnspacing=1.2, handlelength=1.4)
+    return figure
+
+
 PICTURES = (
+    hypotheses,
     directions,
     views,
     scatter,
@@ -624,10 +661,11 @@ def main() -> None:
     for name in arguments.names or names:
         with matplotlib.rc_context(STYLE):
             figure = names[name]()
-            figure.savefig(IMAGES / f"plus-{name}.svg", metadata={"Date": None, "Creator": None})
+            file = IMAGES / f"{'' if names[name] is hypotheses else 'plus-'}{name}.svg"
+            figure.savefig(file, metadata={"Date": None, "Creator": None})
             if arguments.png:
                 figure.savefig(arguments.png / f"{name}.png")
-        print(name, (IMAGES / f"plus-{name}.svg").stat().st_size, flush=True)
+        print(name, file.stat().st_size, flush=True)
 
 
 if __name__ == "__main__":
