@@ -36,12 +36,12 @@ FACTORS = {
     "even": (0.3, 3), "uneven_bonus": (0, 0.5, 2), "even_bonus": (0, 0.5, 2), "uneven_bonus_unknown": (0, 0.5, 2),
     "even_bonus_unknown": (0, 0.5, 2), "collision": (0, 0.5, 2), "collision_excess": (0.5, 2), "moved": (0, 0.5, 1.5),
     "pivot": (0, 0.5, 2), "linear_sure": (0.75, 1.15), "linear_weight": (0.3, 3), "linear_share": (0, 0.25, 4, 1000),
-    "offset_caution": (0, 0.5, 2), "offset_classes": (0.5, 2), "trust": (0, 0.5, 2), "scale": (0.5, 2),
+    "offset_caution": (0, 0.5, 2), "offset_error": (0.5, 2), "trust": (0, 0.5, 2), "scale": (0.5, 2),
     "scale_spread": (0.5, 2), "unknown_scale": (0.5, 2), "unknown_overlap": (0.5, 2), "largest_overlap": (0.5, 2),
     "channel_shrink": (0.6, 2), "channel_samples": (0.3, 3), "covariance_shrink": (0.82, 1.1),
 }  # fmt: skip
 """Candidates, over the library's value."""
-FITTED = tuple(FACTORS)[tuple(FACTORS).index("offset_classes") :]
+FITTED = tuple(FACTORS)[tuple(FACTORS).index("offset_error") :]
 """Part of the fit of the labelled samples; the others of what is made of queries."""
 CERTAINTY = ("certainty", "certainty_overlap", "certainty_shots")
 OFFSETS, OFFSET_SHOTS, BAD, PENALTY, ASKED = (0.0, 0.5, 1.0), 5, 10, 0.1, 40

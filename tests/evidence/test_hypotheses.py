@@ -15,7 +15,7 @@ from unem.evidence import hypotheses as module
 from unem.evidence.proportions import collision
 
 NUMBERS = Numbers()
-UNSHIFTED = Numbers(offset_classes=1e-9)  # whatever offset there is may be an error
+UNSHIFTED = Numbers(offset_error=1e9)  # whatever offset there is may be an error
 
 
 def view_of(made, numbers=None, **given):

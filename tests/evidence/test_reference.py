@@ -32,7 +32,7 @@ RANGES = {
     "text_weight": (3, 80),
     "text_weight_spread": (0.2, 1.5),
     "text_scale": (5, 100),
-    "offset_classes": (1.5, 8),
+    "offset_error": (1.5, 8),
     "offset_caution": (0.1, 0.9),
     "few": (0.05, 0.5),
     "uneven": (0.6, 4),

@@ -162,9 +162,9 @@ def test_a_large_offset_hardly_changes_the_labels(present, size):
 
 def test_labels_are_far_better_than_where_no_offset_is_taken_off():
     made = shifted(clusters(12, 8, 5, 60, features=48, noise=1.3), 2.0)
-    assert accuracy(made) > accuracy(made, Numbers(offset_classes=1e-9)) + 0.15  # whatever there is may be an error
+    assert accuracy(made) > accuracy(made, Numbers(offset_error=1e9)) + 0.15  # whatever there is may be an error
 
 
 def test_where_there_is_no_offset_looking_for_one_costs_nothing():
     made = clusters(12, 8, 5, 60, features=48, noise=1.3)
-    assert accuracy(made) > accuracy(made, Numbers(offset_classes=1e-9)) - 0.01
+    assert accuracy(made) > accuracy(made, Numbers(offset_error=1e9)) - 0.01

@@ -256,7 +256,9 @@ def shift_of(unit, labels, classes, queries, numbers) -> tuple[float, np.ndarray
         within = across / 2
     w = within * float((1 / counts).mean())
     outside = max(0.0, 1 - w / across) if across > 0 else 0.0
-    uneven = max(0.0, 1 / numbers["offset_classes"] - 1 / classes)
+    nearest = [int(np.argmin([float(((row - mean) ** 2).sum()) for mean in means])) for row in queries]
+    collision = float(((np.bincount(nearest, minlength=classes) / len(queries)) ** 2).sum())
+    uneven = numbers["offset_error"] * max(0.0, collision - 1 / classes)
     epsilon = within / len(queries) + w / classes + uneven * w * outside
     return max(0.0, 1 - epsilon / max(float(b @ b), 1e-12)), b
 

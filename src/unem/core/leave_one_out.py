@@ -49,13 +49,13 @@ def leave_each_out(
 ) -> LeftOut:
     """Of the support that a whitening was fitted to; of very large ones some samples, each class's first first."""
     order = _by_rank(support, member)[:, :MOST]
-    support, member = (x.gather(1, order.unsqueeze(-1).expand(-1, -1, x.shape[2])) for x in (support, member))
-    count = min(MOST_HELD, support.shape[1])
-    labels, held_member = member[:, :count].argmax(-1), member[:, :count]
-    others = member.sum(1, keepdim=True) - held_member
+    parts = _Products.of(whitening, whitening.placed(support), member, order)
+    count = min(MOST_HELD, order.shape[1])
+    labels, held_member = parts.member[:, :count].argmax(-1), parts.member[:, :count]
+    others = parts.member.sum(1, keepdim=True) - held_member
     mask = (held_member.sum(-1) > 0) & ((held_member * others).sum(-1) > 0)
     sizes = others.clamp_min(1)
-    distances = _distances(whitening, support, member, labels, sizes)
+    distances = _distances(whitening, parts, labels, member.sum(1), sizes)
     return LeftOut(order[:, :count], labels, distances, sizes.reciprocal(), mask)
 
 
@@ -70,20 +70,52 @@ def _by_rank(support: Tensor, member: Tensor) -> Int[Tensor, "task sample"]:
     return by_key.gather(1, rank.argsort(dim=1, stable=True))
 
 
+@dataclass(frozen=True)
+class _Products:
+    """Of some samples under the metric: with each other, and of their residuals r_i with all of them.
+
+    They are made of those of class means and residuals, ``x = m + √f r``; with fewer samples than features
+    ``r M rᵀ = c (I − c (R Rᵀ + c I)⁻¹)`` and ``m M rᵀ = c (m Rᵀ)(R Rᵀ + c I)⁻¹`` are there already.
+    """
+
+    member: Float[Tensor, "task some class"]
+    samples: Float[Tensor, "task some some"]
+    residuals: Float[Tensor, "task some some"]
+    squares: Float[Tensor, "task some"]
+
+    @classmethod
+    def of(cls, w: Whitening, placed: Tensor, member: Tensor, order: Int[Tensor, "task some"]) -> _Products:
+        means, counts = class_means(placed, member), member.sum(1)
+        scale = (counts.sum(1) - (counts > 0).sum(1)).clamp_min(1).sqrt().view(-1, 1, 1)
+        some = order.unsqueeze(-1)
+        own = member.gather(1, some.expand(-1, -1, member.shape[2]))
+        along = w.projected(means)
+        if w.dual:
+            mixed = w.ridge * (means @ w.rows.mT) @ w.metric
+            mixed = mixed.gather(2, order.unsqueeze(1).expand(-1, means.shape[1], -1))
+            metric = w.metric.gather(1, some.expand(-1, -1, w.metric.shape[2]))
+            metric = metric.gather(2, order.unsqueeze(1).expand(-1, order.shape[1], -1))
+            eye = torch.eye(order.shape[1], dtype=metric.dtype, device=metric.device)
+            inner = w.ridge * (eye - w.ridge * metric)
+        else:
+            x = placed.gather(1, some.expand(-1, -1, placed.shape[2]))
+            r = own.sum(-1, keepdim=True) * (x - own @ means) / scale
+            rows = w.projected(r)
+            mixed, inner = w.products(along, rows), w.products(rows, rows)
+        residuals = own @ mixed
+        samples = own @ w.products(along, along) @ own.mT + scale * (residuals + residuals.mT + scale * inner)
+        return cls(own, samples, (mixed.mT @ own.mT) + scale * inner, inner.diagonal(dim1=1, dim2=2))
+
+
 def _distances(
-    whitening: Whitening, support: Tensor, member: Tensor, labels: Tensor, sizes: Tensor
+    whitening: Whitening, parts: _Products, labels: Tensor, counts: Tensor, sizes: Tensor
 ) -> Float[Tensor, "task held class"]:
     """To the means without the sample, of rows of length one in the metric without it."""
-    placed, held = whitening.placed(support), labels.shape[1]
-    rows = whitening.projected(placed)
-    freedom = (member.sum((1, 2)) - (member.sum(1) > 0).sum(1)).clamp_min(1).view(-1, 1, 1)
-    residuals = whitening.projected((placed - member @ class_means(placed, member))[:, :held] / freedom.sqrt())
-    products, along = whitening.products(rows, rows), whitening.products(residuals, rows)
-    size = member.sum(1).gather(1, labels)
+    held, member, products = labels.shape[1], parts.member, parts.samples
+    along = parts.residuals[:, :held]
+    size = counts.gather(1, labels)
     share = size / (size - 1).clamp_min(1) / whitening.ridge.squeeze(-1)
-    change = share / (1 - share * whitening.squares(residuals)).clamp_min(1e-3)
-    change = change.unsqueeze(-1)
-
+    change = (share / (1 - share * parts.squares[:, :held]).clamp_min(1e-3)).unsqueeze(-1)
     own = along.diagonal(dim1=1, dim2=2).unsqueeze(-1)  # r_i and x_i
     level = products.diagonal(dim1=1, dim2=2)
     inverse = _inverse_root(level.unsqueeze(1) + change * along.square())

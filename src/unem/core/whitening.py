@@ -91,10 +91,21 @@ class Whitening:
 
     def transform(self, rows: Float[Tensor, "task row feature"]) -> Projected:
         """Rows in the view, of unit length; a row that coincides with the centre stays zero."""
-        x = self.placed(rows)
-        projected, whole = self.projected(x), x.square().sum(-1)
+        placed = self.placed(rows)
+        projected = self.projected(placed)
+        return projected.scaled(self._inverse_lengths(placed, projected))
+
+    def class_sums(
+        self, placed: Float[Tensor, "task sample feature"], member: Float[Tensor, "task sample class"]
+    ) -> Projected:
+        """Sums over the samples of each class, of unit length each."""
+        inverse = self._inverse_lengths(placed, self.projected(placed))
+        return self.projected((inverse.unsqueeze(-1) * member).mT @ placed)
+
+    def _inverse_lengths(self, placed: Tensor, projected: Projected) -> Float[Tensor, "task row"]:
+        whole = placed.square().sum(-1)
         left = self.squares(projected).maximum(1e-6 * whole)  # of rounding, at least
-        return projected.scaled(torch.where(whole > 0, left, 1.0).rsqrt())
+        return torch.where(whole > 0, left, 1.0).rsqrt()
 
     def placed(self, rows: Tensor) -> Float[Tensor, "task row feature"]:
         """Rows as they are before the metric."""

@@ -79,10 +79,10 @@ class View:
     first: Int[Tensor, "task query"]
 
     def probabilities(self) -> Float[Tensor, "task query class"]:
-        """Of the queries; copies get the answer of the one that stands for them."""
+        """Of the queries; copies get the answer of the one that stands for them, and known ones keep their class."""
         q, outcome = self.queries, self.outcome
         answer = self._average(q.rows, q.text_logits, outcome.independent, outcome.answers)
-        return answer.gather(1, self.first.unsqueeze(-1).expand_as(answer))
+        return q.given(answer.gather(1, self.first.unsqueeze(-1).expand_as(answer)).unsqueeze(1)).squeeze(1)
 
     def answer(self, query: Float[Tensor, "task other feature"]) -> Float[Tensor, "task other class"]:
         """Of others, whose counts the view was given."""
@@ -138,10 +138,8 @@ class Fitted:
         return torch.cat([self._alone(part) for part in self._parts(query)], 1)
 
     def predict(self, query: Float[Tensor, "task query feature"]) -> Float[Tensor, "task query class"]:
-        """Probabilities of all queries jointly."""
-        if query.shape[1] <= MOST_TOGETHER:
-            return self.view(query).probabilities()
-        return torch.cat([self._many(one) for one in query.split(1)])
+        """Probabilities of all queries jointly; more than ``MOST_TOGETHER`` of them are of one task."""
+        return self.view(query).probabilities() if query.shape[1] <= MOST_TOGETHER else self._many(query)
 
     def view(
         self,

@@ -172,7 +172,7 @@ def fit_likelihood(
     """Of each task, from its support alone; with texts of the classes, their weight too."""
     shrinkage = numbers.channel_shrink, numbers.covariance_shrink, numbers.channel_samples
     whitening = fit_whitening(support, member, *shrinkage)
-    sums, counts = whitening.transform(support).sums(member), member.sum(1)
+    sums, counts = whitening.class_sums(whitening.placed(support), member), member.sum(1)
     squares, similarity = whitening.squares(sums), cosines(support, text)
     correction, held = ShotCorrection.fit(squares, counts), leave_each_out(whitening, support, member)
     calibration = calibrate(held, counts, correction, similarity, member, numbers)

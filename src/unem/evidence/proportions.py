@@ -55,12 +55,7 @@ class Prior:
 
     def e_step(
         self,
-        log_likelihood: Float[
-            Tensor,
-            (
-                task  # hypothesis query class
-            ),
-        ],
+        log_likelihood: Float[Tensor, "task hypothesis query class"],
         counts: Float[Tensor, "task hypothesis 1 class"],
         own: Float[Tensor, "task hypothesis query class"],
     ) -> Float[Tensor, "task hypothesis query class"]:
@@ -70,12 +65,7 @@ class Prior:
 
     def evidence(
         self,
-        log_likelihood: Float[
-            Tensor,
-            (
-                task  # hypothesis query class
-            ),
-        ],
+        log_likelihood: Float[Tensor, "task hypothesis query class"],
         responsibilities: Float[Tensor, "task hypothesis query class"],
         weights: Float[Tensor, "task 1 query 1"],
     ) -> Float[Tensor, "task hypothesis"]:

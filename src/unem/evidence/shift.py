@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import normalize
+from torch.nn.functional import normalize, one_hot
 
 from unem.core.whitening import TINY, class_means
 from unem.evidence.numbers import Numbers
@@ -24,19 +24,21 @@ class DomainShift:
     ``b = q̄ − m̄``, the mean of the queries minus that of the class means (unit rows), less its projection on the span
     of ``m_k − m̄``, in which proportions move q̄ as well. It is shrunk by what its error is expected to be,
 
-        ``share = max(0, 1 − e/‖b‖²)``,  ``e = ρ/Q + w/K + max(0, 1/3 − 1/K) w (1 − w/V)``,  ``w = ρ/n``,
+        ``share = max(0, 1 − e/‖b‖²)``,  ``e = ρ/Q + w/K + a max(0, C − 1/K) w (1 − w/V)``,  ``w = ρ/n``,
 
-    ρ the squared distance of a sample to its class mean and V that of a class mean to m̄, if the queries are of three
-    classes: the errors of all means add up in m̄, and where some classes have more queries than others, the part of
-    their means' errors that lies in the means' own directions is in the span. The share is the degree to which a shift
-    is certain; on queries of the support's own kind it is zero, or small.
+    ρ the squared distance of a sample to its class mean and V that of a class mean to m̄. The errors of all means add up
+    in m̄; where some classes have more queries than others, C = Σ π_k² by the nearest means (which the offset does not
+    change), the part of their means' errors that lies in the means' own directions is in the span. The share is the
+    degree to which a shift is certain; on queries of the support's own kind it is zero, or small.
 
     Attributes:
         centre: m̄.
         directions: ``m_k − m̄``.
         inverse: of their products with each other.
         spread: ρ.
-        mean_error: what e is with very many queries.
+        mean_error: w.
+        outside: 1 − w/V.
+        factor: a.
     """
 
     centre: Float[Tensor, "task 1 feature"]
@@ -44,6 +46,8 @@ class DomainShift:
     inverse: Float[Tensor, "task class class"]
     spread: Float[Tensor, " task"]
     mean_error: Float[Tensor, " task"]
+    outside: Float[Tensor, " task"]
+    factor: float
 
     @classmethod
     def fit(
@@ -59,18 +63,22 @@ class DomainShift:
         within = (member.sum(-1, keepdim=True) * unit - member @ means).square().sum((1, 2)) / freedom.clamp_min(1)
         spread = torch.where(freedom > 0, within, between / 2)  # of single samples, half may be either
         error = spread * counts.clamp_min(1).reciprocal().mean(1)
-        uneven = max(0.0, 1 / numbers.offset_classes - 1 / classes)
-        error = error * (1 / classes + uneven * (1 - error / between.clamp_min(TINY)).clamp(0, 1))
-        return cls(centre, directions, span_inverse(directions @ directions.mT), spread, error)
+        outside = (1 - error / between.clamp_min(TINY)).clamp(0, 1)
+        inverse = span_inverse(directions @ directions.mT)
+        return cls(centre, directions, inverse, spread, error, outside, numbers.offset_error)
 
     def of(
         self, query: Float[Tensor, "task query feature"], weights: Float[Tensor, "task query 1"]
     ) -> tuple[Float[Tensor, "task 1 feature"], Float[Tensor, " task"]]:
         """The offset of weighted queries that is to be taken off unit rows, and its share."""
-        count = weights.sum(1, keepdim=True)
-        offset = (weights * normalize(query, dim=-1)).sum(1, keepdim=True) / count - self.centre
+        unit, count, classes = normalize(query, dim=-1), weights.sum(1, keepdim=True), self.directions.shape[1]
+        closeness = (unit - self.centre) @ self.directions.mT - 0.5 * self.directions.square().sum(-1).unsqueeze(1)
+        counts = (weights * one_hot(closeness.argmax(-1), classes)).sum(1)
+        collision = (counts / count.squeeze(1)).square().sum(1)
+        offset = (weights * unit).sum(1, keepdim=True) / count - self.centre
         offset = offset - offset @ self.directions.mT @ self.inverse @ self.directions
-        error = self.spread / count.flatten() + self.mean_error
+        own = 1 / classes + self.factor * (collision - 1 / classes).clamp_min(0) * self.outside
+        error = self.spread / count.flatten() + self.mean_error * own
         share = (1 - error / offset.square().sum((1, 2)).clamp_min(TINY)).clamp_min(0)
         return share.view(-1, 1, 1) * offset, share
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Self
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from safetensors import SafetensorError, safe_open
@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from unem._io import check_exists, sort_header, write_aside
-from unem.core import PADDING, Task, as_floating
+from unem.core import PADDING, Task, as_floating, check_finite, row_numbers
 from unem.errors import InputError
 from unem.evidence import MOST_TOGETHER, Fitted, FittedTexts, Numbers, View, fit_tasks, sample_rows
 from unem.inference.diagnostics import HeldOut, Mix, copy_notes, held_out, mix, relative_distance, shift_notes
@@ -79,8 +79,9 @@ class JointAnswer:
     @property
     def copies(self) -> int:
         """Queries that are copies of others, and count once."""
-        view = self._some
-        return 0 if view is None else int((view.queries.weights == 0).sum())
+        if self.view is None:
+            return 0 if self.fitted is None else len(self.query) - len(row_numbers(self.query).unique())
+        return int((self.view.queries.weights == 0).sum())
 
     @cached_property
     def distances(self) -> Float[Tensor, " query"] | None:
@@ -190,8 +191,8 @@ class Labeller:
     def _known(self, known: Mapping[int, Any], queries: int) -> Int[Tensor, " query"]:
         numbers = torch.full((queries,), PADDING)
         for row, name in known.items():
-            if not 0 <= row < queries:
-                raise InputError(f"known: expected rows in 0 … {queries - 1}, got {row}")
+            if not isinstance(row, int) or not 0 <= row < queries:
+                raise InputError(f"known: expected rows in 0 … {queries - 1}, got {row!r}")
             if name not in self.classes:
                 raise InputError(f"known: {name!r} is no class; the classes are {', '.join(map(str, self.classes))}")
             numbers[row] = self.classes.index(name)
@@ -205,6 +206,8 @@ class Labeller:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file: the samples, and names and numbers as JSON; whole or not at all."""
         tensors = {"support": self.support, "labels": self.labels, "text": self.text}
+        if not all(isinstance(name, str | int | float) for name in self.classes):
+            raise InputError(f"classes: expected texts or numbers as names, to be saved; got {self.classes!r}")
         header = {"classes": list(self.classes), "numbers": asdict(self.settings)}
         with write_aside(path) as aside:
             held = {name: value.cpu().contiguous() for name, value in tensors.items() if value is not None}
@@ -247,6 +250,8 @@ class Labeller:
             known = {setting.name for setting in fields(Numbers)}
             numbers = Numbers(**{name: float(value) for name, value in header["numbers"].items() if name in known})
             classes = tuple(header["classes"])
+            if not all(math.isfinite(value) for value in asdict(numbers).values()):
+                raise ValueError("a number is not finite")
         except (SafetensorError, OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise InputError(f"path: {os.fspath(path)!r} is not a readable labeller ({error})") from error
         return cls(*_checked_support(classes, tensors), numbers)
@@ -282,17 +287,18 @@ def fit(support: Any = None, labels: Any = None, text: Any = None, *, classes: S
 
 
 def _numbered(labels: Any, classes: Sequence[Any] | None) -> tuple[tuple[Any, ...], Tensor]:
-    values = labels.tolist() if hasattr(labels, "tolist") else list(labels)
-    names = tuple(classes) if classes is not None else tuple(np.unique(np.asarray(values)).tolist())
-    if len(set(names)) != len(names):
-        raise InputError("classes: a name occurs twice")
-    if classes is not None and all(isinstance(value, int) for value in values) and not set(values) <= set(names):
-        numbers = dict(zip(range(len(names)), range(len(names)), strict=True))
-    else:
+    """Names of the classes, and the number of each label."""
+    try:
+        values = labels.tolist() if hasattr(labels, "tolist") else list(labels)
+        names = tuple(classes) if classes is not None else tuple(sorted(set(values)))
         numbers = {name: k for k, name in enumerate(names)}
-    unknown = next((value for value in values if value not in numbers), None)
-    if unknown is not None:
-        raise InputError(f"labels: {unknown!r} is no class; the classes are {', '.join(map(str, names))}")
+        if classes is not None and not set(values) & set(names) and set(values) <= set(range(len(names))):
+            numbers = {k: k for k in range(len(names))}
+        missing = next((value for value in values if value not in numbers), None)
+    except TypeError as error:
+        raise InputError(f"labels: expected one name of a class for each row, all of one kind ({error})") from error
+    if missing is not None or None in values:
+        raise InputError(f"labels: {missing!r} is no class; the classes are {', '.join(map(str, names))}")
     return names, torch.tensor([numbers[value] for value in values], dtype=torch.int64)
 
 
@@ -301,15 +307,22 @@ def _checked_support(
 ) -> tuple[tuple[Any, ...], Tensor | None, Tensor | None, Tensor | None]:
     """By the checks of a task, whose messages name the argument."""
     support, labels, text = (tensors.get(name) for name in ("support", "labels", "text"))
+    if len(set(classes)) != len(classes):
+        raise InputError("classes: a name occurs twice")
     if support is None:
         if text is None:
             raise InputError("support, text: both are missing; labelled samples or texts of the classes are needed")
-        task = Task(text, torch.arange(len(text)), text, text=text, num_classes=len(classes))
-        return classes, None, None, task.text
-    one = support[:1] if support.ndim == 2 else support
-    names = [str(name) for name in classes]
-    task = Task(support, labels, one, text=text, num_classes=len(classes), class_names=names)
-    return classes, task.support[0], task.support_labels[0], task.text
+        if text.ndim != 2 or len(text) != len(classes) or not text.numel():
+            raise InputError(
+                f"text: expected one embedding for each of {len(classes)} classes, got {tuple(text.shape)}"
+            )
+        check_finite(text, "text")
+        return classes, None, None, text
+    if support.ndim != 2:
+        raise InputError(f"support: expected [sample, feature], got shape {tuple(support.shape)}")
+    names, asked = [str(name) for name in classes], torch.zeros_like(support[:1])
+    task = Task(support, labels, asked, text=text, num_classes=len(classes), class_names=names)
+    return classes, task.support[0], task.support_labels[0], None if text is None else text.to(support)
 
 
 def _checked(like: Tensor, query: Tensor) -> None:

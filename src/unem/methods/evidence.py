@@ -85,7 +85,9 @@ class Evidence(_OnWhitened):
     """Batches may come one after another."""
 
     def _probabilities(self, task: Task) -> Tensor:
-        return self.fit(task).predict(task.query)
+        together = len(task) if task.num_queries <= MOST_TOGETHER else 1
+        parts = [task[i : i + together] for i in range(0, len(task), together)]
+        return torch.cat([self.fit(part).predict(part.query) for part in parts])
 
     def predict_after(self, task: Task, before: Memory | None) -> tuple[Prediction, Memory]:
         """Classify a batch of queries with what earlier ones left, and what this one leaves; see
@@ -101,7 +103,7 @@ class Evidence(_OnWhitened):
             if before is not None:
                 after = fitted.view(task.query, memory=before)
                 gained = after.outcome.evidence.amax(1) - view.outcome.evidence.amax(1)
-                agreement = gained.sigmoid().unsqueeze(1)
+                agreement = gained.exp().clamp_max(1).unsqueeze(1)
                 view = fitted.view(task.query, memory=before.weighed(agreement))
             u = view.probabilities()
         return predicted(task, u), Memory((view.queries.weights * u).sum(1), view.outcome.evidence, agreement)
