@@ -1,7 +1,7 @@
 """How many classes are present decides which method is good.
 
 The same methods on tasks in which one, two, … or all ten digits are among the 75 images to label. Nobody tells them.
-EM with a fixed class balance suits few classes or many; ``evidence`` weighs both explanations by how well they fit.
+EM with a fixed class balance suits few classes or many; ``evidence`` weighs the explanations by how well they fit.
 More: docs/how-it-works.md.
 """
 

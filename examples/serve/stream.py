@@ -1,8 +1,8 @@
 """Label images as they arrive.
 
-Ten images at a time are labelled, of three digits that nobody names. A stream remembers sums and counts of the batches
-before, no image; so later batches are labelled as if all had come at once. The picture is the mean of 24 streams. More:
-docs/unem-plus.md.
+Ten images at a time are labelled, of three digits that nobody names. A stream remembers how many images of each class
+came before, no image, and forgets it where a batch contradicts it; so later batches are labelled better. The picture is
+the mean of 24 streams. More: docs/evidence.md.
 """
 
 import matplotlib.pyplot as plt

@@ -83,8 +83,8 @@ def label_shards(
 ) -> ShardedLabelling:
     """Classify the rows of many files jointly; they never meet in one memory.
 
-    A sample of the rows settles class means and beliefs, all rows are counted, and each is judged by the counts of the
-    others: four passes over the files, between which a sample and the counts of the classes travel. The answers are
+    A sample of the rows settles the means of each hypothesis, all rows are counted, and each is judged by the counts of
+    the others: four passes over the files, between which a sample and the counts of the classes travel. The answers are
     those of :func:`unem.inference.label_features` on all rows at once, but for rounding, whatever the engine.
 
     Args:
