@@ -78,7 +78,7 @@ def distinct(numbers: Int[Tensor, " row"], rows: Tensor) -> tuple[Int[Tensor, " 
 
 
 def count_rows(file: FeatureFile, shared: tuple[Reading, SettledTask]) -> Tensor:
-    """Sums over the rows of what each hypothesis says of them; in double precision, so that their order does not matter."""
+    """Sums over the rows of what each hypothesis says of them; in double precision, so that order does not matter."""
     reading, settled = shared
     return torch.stack([settled.count(features).double() for _, features in file.blocks(reading)]).sum(0)
 
