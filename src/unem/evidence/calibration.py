@@ -144,14 +144,13 @@ def _losses(
     held: LeftOut, excess: Float[Tensor, "task held class"], text_logits: Tensor | None, numbers: Numbers
 ) -> Float[Tensor, "task scale"]:
     """Of held-out samples, in nats, for each scale; with what is believed of scales beforehand."""
-    labels, losses = held.labels.unsqueeze(-1), []
-    for scale in SCALES:
-        logits = -0.5 * scale * excess
-        logits = logits if text_logits is None else logits + text_logits
-        lost = logits.logsumexp(-1) - logits.gather(-1, labels).squeeze(-1)
-        before = (math.log(scale / numbers.scale) / numbers.scale_spread) ** 2 / 2
-        losses.append((lost * held.mask).sum(-1) + before)
-    return torch.stack(losses, -1)
+    scales = excess.new_tensor(SCALES)
+    logits = -0.5 * scales.view(-1, 1, 1, 1) * excess
+    logits = logits if text_logits is None else logits + text_logits
+    labels = held.labels.unsqueeze(-1).expand(len(SCALES), -1, -1, -1)
+    lost = logits.logsumexp(-1) - logits.gather(-1, labels).squeeze(-1)
+    before = ((scales / numbers.scale).log() / numbers.scale_spread).square() / 2
+    return (lost * held.mask).sum(-1).mT + before
 
 
 def _lowest(losses: Float[Tensor, "task scale"]) -> tuple[Tensor, Tensor]:

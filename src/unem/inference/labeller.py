@@ -292,7 +292,7 @@ def _numbered(labels: Any, classes: Sequence[Any] | None) -> tuple[tuple[Any, ..
         values = labels.tolist() if hasattr(labels, "tolist") else list(labels)
         names = tuple(classes) if classes is not None else tuple(sorted(set(values)))
         numbers = {name: k for k, name in enumerate(names)}
-        if classes is not None and not set(values) & set(names) and set(values) <= set(range(len(names))):
+        if classes is not None and not set(values) & set(names) and all(isinstance(value, int) for value in values):
             numbers = {k: k for k in range(len(names))}
         missing = next((value for value in values if value not in numbers), None)
     except TypeError as error:
