@@ -35,6 +35,7 @@ RANGES = {
     "offset_error": (1.5, 8),
     "offset_caution": (0.1, 0.9),
     "few": (0.05, 0.5),
+    "dominant_penalty": (0.02, 0.4),
     "uneven": (0.6, 4),
     "even": (20, 200),
     "even_variance": (0.02, 0.5),

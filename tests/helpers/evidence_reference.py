@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import numpy as np
 
 GAMMAS = (2.0, 5.0, 10.0, 20.0, 40.0, 70.0, 100.0)
-HYPOTHESES = ("few", "uneven", "even")
+HYPOTHESES = ("few", "uneven", "dominant", "even")
 
 
 @dataclass
@@ -287,20 +287,46 @@ def likelihood(x, means, counts, metric, calibration, shares, numbers) -> np.nda
     return result
 
 
+@dataclass
+class Dominant:
+    """The class that most queries are of, each by itself."""
+
+    which: int
+
+    @classmethod
+    def of(cls, logits):
+        return cls(int(np.argmax(np.array([softmax(row) for row in logits]).sum(0))))
+
+
 def judged(logits, r, a0, caution) -> np.ndarray:
-    """Each query by the counts of the others."""
+    """Each query by the counts of the others; a0 is a concentration, or the class that dominates."""
     result = np.zeros_like(logits)
+    classes = logits.shape[1]
     for n in range(len(logits)):
         others = r.sum(0) - r[n]
-        result[n] = softmax(logits[n] + caution * np.log(others + a0))
+        if isinstance(a0, Dominant):
+            rest = (others.sum() - others[a0.which] + 1) / max(classes - 1, 1)
+            counts = np.array([others[k] + 1 if k == a0.which else rest for k in range(classes)])
+        else:
+            counts = others + a0
+        result[n] = softmax(logits[n] + caution * np.log(counts))
     return result
 
 
 def elbo(logits, r, a0) -> float:
     queries, classes = logits.shape
-    value = lgamma(classes * a0) - lgamma(classes * a0 + queries)
+    counts = r.sum(0)
+    if isinstance(a0, Dominant):
+        one, rest = counts[a0.which], counts.sum() - counts[a0.which]
+        total = 1 + (classes > 1)
+        value = lgamma(total) - lgamma(total + queries) + lgamma(one + 1)
+        if classes > 1:
+            value += lgamma(rest + 1) - rest * log(classes - 1) - log(classes)
+    else:
+        value = lgamma(classes * a0) - lgamma(classes * a0 + queries)
+        for k in range(classes):
+            value += lgamma(counts[k] + a0) - lgamma(a0)
     for k in range(classes):
-        value += lgamma(r[:, k].sum() + a0) - lgamma(a0)
         for n in range(queries):
             if r[n, k] > 0:
                 value += r[n, k] * (logits[n, k] - log(r[n, k]))
@@ -368,7 +394,7 @@ def first_of_copies(rows, labels, metric, limit) -> np.ndarray:
         return first
     for i in range(len(rows)):
         for j in range(i):
-            if labels[i] == labels[j] and first[j] == j and distance(rows[i], rows[j], metric) < limit:
+            if labels[i] == labels[j] and first[j] == j and distance(rows[i], rows[j], metric) < limit + 1e-12:
                 first[i] = j
                 break
     return first
@@ -392,11 +418,12 @@ def answer_together(x, base, texts, mean_texts, means, counts, metric, calibrati
     bonus = {
         "few": 0.0,
         "uneven": numbers[f"uneven_bonus{suffix}"],
+        "dominant": numbers[f"uneven_bonus{suffix}"],
         "even": numbers[f"even_bonus{suffix}"],
     }
     answers, evidence, scores = [], [], []
     for name in HYPOTHESES:
-        a0, logits = numbers[name], base + (bias if name == "even" else 0.0)
+        a0, logits = numbers.get(name, Dominant.of(base)), base + (bias if name == "even" else 0.0)
         r = np.array([softmax(row) for row in logits])
         for _ in range(10):
             r = judged(logits, r, a0, caution)
@@ -415,18 +442,19 @@ def answer_together(x, base, texts, mean_texts, means, counts, metric, calibrati
         scores.append(
             numbers["evidence"] * value
             + queries * calibration.overlap * bonus[name]
+            - (numbers["dominant_penalty"] * classes if name == "dominant" else 0.0)
             - numbers["collision"] * harmonic * (1 - share) ** 2 * gap**2
         )
     weights = softmax(np.array(scores))
-    unequal = weights[0] + weights[1]
-    average = (weights[0] * answers[0] + weights[1] * answers[1]) / unequal
+    unequal = weights[:-1].sum()
+    average = sum(weight * answer for weight, answer in zip(weights[:-1], answers, strict=False)) / unequal
     sure = np.array([n for n in range(queries) if average[n].max() > numbers["linear_sure"]], int)
     if len(sure):
         by_linear = linear(x, sure, average[sure].argmax(1), means, counts, metric, texts, mean_texts, numbers)
         part = numbers["linear_share"] * len(sure)
         part = part / (part + counts.sum())
         average = (1 - part) * average + part * by_linear
-    p = unequal * average + weights[2] * answers[2]
+    p = unequal * average + weights[-1] * answers[-1]
     return p, np.array(evidence), weights, len(sure)
 
 
@@ -498,10 +526,11 @@ def predict_with_texts_alone(text, queries, numbers) -> Answer:
     base = numbers["text_scale"] * asked @ text.T
     answers, evidence = [], []
     for name in HYPOTHESES:
+        a0 = numbers.get(name, Dominant.of(base))
         r = np.array([softmax(row) for row in base])
         for _ in range(10):
-            r = judged(base, r, numbers[name], 1.0)
-        evidence.append(elbo(base, r, numbers[name]))
+            r = judged(base, r, a0, 1.0)
+        evidence.append(elbo(base, r, a0))
         if name == "even":
             r = even_numbers(base, numbers["even_variance"])
         answers.append(r)

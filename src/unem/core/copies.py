@@ -13,6 +13,7 @@ __all__ = ["first_copies", "row_numbers", "without_copies"]
 
 FEWEST_FEATURES = 8  # of fewer, rows may be that near to each other by chance
 DIRECTIONS = 32  # rows are compared in so many directions at random, which keeps distances well enough
+ROUNDING = 1e-10  # of squared distances, where all rows are the same
 MOST = 4096  # samples that are compared with each other
 
 
@@ -37,7 +38,7 @@ def first_copies(
     squares = x.square().sum(-1)
     apart = squares.unsqueeze(1) + squares.unsqueeze(2) - 2 * x @ x.mT
     limit = distance * squares.sum(1).view(-1, 1, 1) / own.sum(1, keepdim=True).clamp_min(1)
-    near = ((apart < limit) & (mask > 0)) | (places == places.unsqueeze(1))
+    near = ((apart < limit + ROUNDING) & (mask > 0)) | (places == places.unsqueeze(1))
     return x[..., :1].mT.expand_as(apart).masked_fill(~near, -torch.inf).argmax(-1)
 
 

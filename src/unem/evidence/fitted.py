@@ -167,8 +167,11 @@ class Fitted:
         offset, share = self.shift.of(query, weights)
         rows = self.projected(query, offset)
         gram, cross = likelihood.whitening.products(rows, rows), likelihood.whitening.products(rows, likelihood.sums)
-        queries = Queries(rows, gram, cross, weights, share, self.text_logits(query), known)
-        prior = Prior.of(numbers, likelihood.counts.shape[1], share, None if memory is None else memory.counts)
+        text_logits = self.text_logits(query)
+        queries = Queries(rows, gram, cross, weights, share, text_logits, known)
+        alone = likelihood.of_support(cross) if text_logits is None else likelihood.of_support(cross) + text_logits
+        found = (weights * alone.softmax(-1)).sum(1)
+        prior = Prior.of(numbers, found, share, None if memory is None else memory.counts)
         outcome = run_hypotheses(likelihood, queries, prior, None if memory is None else memory.evidence)
         view = View(self, offset, queries, outcome, fit_linear(likelihood, queries, outcome), first)
         if total is None:
@@ -216,7 +219,7 @@ class FittedTexts:
     def predict(self, query: Float[Tensor, "task query feature"]) -> Float[Tensor, "task query class"]:
         """Probabilities of all queries jointly."""
         alone, zeros = self.independent(query), query.new_zeros(len(query))
-        prior = Prior.of(self.numbers, alone.shape[-1], zeros)
+        prior = Prior.of(self.numbers, alone.softmax(-1).sum(1), zeros)
         rows = Projected(query, None)
         queries = Queries(rows, alone, alone, torch.ones_like(alone[..., :1]), zeros)  # no products are asked for
         log_likelihood = alone.unsqueeze(1).expand(-1, len(HYPOTHESES), -1, -1)

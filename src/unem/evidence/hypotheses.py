@@ -1,4 +1,4 @@
-"""Three hypotheses about the class proportions, each with its own answer, and how much each counts.
+"""Four hypotheses about the class proportions, each with its own answer, and how much each counts.
 
 Each begins with class proportions by the means of the support, then moves the means towards its queries, once, and
 judges every query by means and counts that it had no part in. Its weight is its evidence by the means of the support
@@ -18,7 +18,7 @@ from torch.nn.functional import one_hot
 from unem.core.whitening import Projected
 from unem.evidence.likelihood import Likelihood
 from unem.evidence.numbers import Numbers
-from unem.evidence.proportions import Prior, balance_offsets, collision
+from unem.evidence.proportions import HYPOTHESES, Prior, balance_offsets, collision
 
 __all__ = ["Outcome", "Queries", "Settled", "responsibilities", "run_hypotheses"]
 
@@ -200,10 +200,11 @@ def _weigh(
     n, c = likelihood.numbers, likelihood.calibration
     per_query = torch.where(
         c.known.unsqueeze(1),
-        evidence.new_tensor((0.0, n.uneven_bonus, n.even_bonus)),
-        evidence.new_tensor((0.0, n.uneven_bonus_unknown, n.even_bonus_unknown)),
+        evidence.new_tensor((0.0, n.uneven_bonus, n.uneven_bonus, n.even_bonus)),
+        evidence.new_tensor((0.0, n.uneven_bonus_unknown, n.uneven_bonus_unknown, n.even_bonus_unknown)),
     )
-    bonus = (queries.count * c.overlap).unsqueeze(1) * per_query
+    which = evidence.new_tensor([float(name == "dominant") for name in HYPOTHESES])
+    bonus = (queries.count * c.overlap).unsqueeze(1) * per_query - n.dominant_penalty * answers.shape[3] * which
     missed = (collision(answers, queries.weights.unsqueeze(1)) / _expected_collision(likelihood, queries)).log()
     strictness = n.collision * likelihood.shots * (1 - queries.shift).square()
     return (n.evidence * evidence + bonus - strictness.unsqueeze(1) * missed.square()).softmax(1)

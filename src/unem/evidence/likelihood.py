@@ -14,6 +14,7 @@ from unem.core.leave_one_out import LeftOut, leave_each_out
 from unem.core.whitening import Projected, Whitening, class_means, fit_whitening
 from unem.evidence.calibration import Calibration, ShotCorrection, calibrate
 from unem.evidence.numbers import Numbers
+from unem.evidence.proportions import HYPOTHESES
 from unem.evidence.shift import span_inverse
 
 __all__ = ["Likelihood", "cosines", "fit_likelihood"]
@@ -144,7 +145,7 @@ class Likelihood:
         bias = -(self.calibration.scale * share).view(-1, 1, 1) * along
         length = (along @ self.mean_inverse @ along.mT).flatten()
         explained = self.calibration.scale * count * (share - share.square() / 2) * length
-        last = share.new_tensor((0.0, 0.0, 1.0))
+        last = share.new_tensor([float(name == "even") for name in HYPOTHESES])
         return last.view(1, -1, 1, 1) * bias.unsqueeze(1), last * explained.unsqueeze(1)
 
     def finished(self, joint: Tensor, independent: Tensor) -> Float[Tensor, "task query class"]:

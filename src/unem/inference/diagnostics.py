@@ -45,9 +45,9 @@ class Mix:
     """Which hypothesis about the class proportions won, and by how much.
 
     Attributes:
-        name: ``"few"`` of the classes are present, ``"uneven"`` or ``"even"`` numbers of all; ``"any"`` where each
-            query by itself gets the same label, so that the proportions do not matter; ``"none"`` where no hypothesis
-            has half of the weight.
+        name: ``"few"`` of the classes are present, ``"uneven"`` or ``"even"`` numbers of all, a ``"dominant"`` one
+            beside others that are alike; ``"any"`` where each query by itself gets the same label, so that the
+            proportions do not matter; ``"none"`` where no hypothesis has half of the weight.
         share: weight of the hypothesis, or of the heaviest.
     """
 

@@ -47,6 +47,7 @@ def sentence(reason: Reason, what: str = "image") -> str:
 MIXES = {
     "few": "few of the classes being present",
     "uneven": "the classes being present in uneven numbers",
+    "dominant": "one class having most of the {}s and the others alike",
     "even": "all classes having about as many {}s",
     "any": "the labels are those of each {} by itself, whatever the mix",
     "none": "no single hypothesis about the mix has half of the weight",

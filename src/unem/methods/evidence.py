@@ -72,10 +72,11 @@ class Evidence(_OnWhitened):
     There is no training beforehand, and no schedule: what is fitted to a task is fitted while it is answered.
 
     On likelihoods in whitened directions, calibrated on held-out support samples, each query is judged by the counts of
-    the others under a prior on the class proportions. Three hypotheses, few classes, uneven numbers and even numbers,
-    each move the class means towards the queries, a mean being believed as much as there are samples behind it, and are
-    averaged by their evidence, so that with all classes present the answer stays close to the independent one. Where
-    the numbers are unequal, logistic regression on class means and on the queries that are sure answers with them.
+    the others under a prior on the class proportions. Four hypotheses, few classes, uneven numbers, a dominant class
+    and even numbers, each move the class means towards the queries, a mean being believed as much as there are samples
+    behind it, and are averaged by their evidence, so that with all classes present the answer stays close to the
+    independent one. Where the numbers are unequal, logistic regression on class means and on the queries that are sure
+    answers with them.
 
     Where there are more than some thousand queries, that many of them move the means, and all are counted and judged.
     """
