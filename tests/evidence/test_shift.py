@@ -34,8 +34,10 @@ def share_of(made, size=0.0, **settings):
     return shift.of(moved.query, torch.ones_like(moved.query[..., :1]))[1]
 
 
-def test_the_offset_is_its_formula():
-    made = shifted(clusters(1, 4, [1, 2, 5, 4], 20), 0.4)
+@pytest.mark.parametrize("factor", [0.0, 1.0, 4.0])
+@pytest.mark.parametrize("truth", [None, torch.arange(20) % 4, torch.tensor([1] * 17 + [0, 2, 3])])
+def test_the_offset_is_its_formula(truth, factor):
+    made = shifted(clusters(1, 4, [1, 2, 5, 4], 20, truth=truth), 0.7)
     x, z, y = unit(made.support)[0].numpy(), unit(made.query)[0].numpy(), made.labels[0].numpy()
     means = np.stack([x[y == k].mean(0) for k in range(4)])
     centre = means.mean(0)
@@ -45,10 +47,12 @@ def test_the_offset_is_its_formula():
     basis = np.linalg.svd(means - centre)[2][:3]
     vector = vector - basis.T @ (basis @ vector)
     of_mean = spread * np.mean([1, 1 / 2, 1 / 5, 1 / 4])
-    error = spread / 20 + of_mean / 4 + (1 / 3 - 1 / 4) * of_mean * (1 - of_mean / between)
+    nearest = ((z[:, None] - means) ** 2).sum(-1).argmin(-1)
+    unequal = max(0, ((np.bincount(nearest, minlength=4) / 20) ** 2).sum() - 1 / 4)
+    error = spread / 20 + of_mean / 4 + factor * unequal * of_mean * (1 - of_mean / between)
     share = 1 - error / (vector**2).sum()
     assert 0 < share < 1
-    shift = DomainShift.fit(made.support, made.member, Numbers())
+    shift = DomainShift.fit(made.support, made.member, Numbers(offset_error=factor))
     offset, found = shift.of(made.query, torch.ones_like(made.query[..., :1]))
     assert found.item() == pytest.approx(share, rel=1e-4)
     np.testing.assert_allclose(offset[0, 0].numpy(), share * vector, atol=1e-5)
@@ -63,23 +67,42 @@ def test_without_an_offset_there_is_none_whatever_the_proportions(shots, present
 
 
 @pytest.mark.parametrize("shots", [1, 5])
-def test_queries_of_one_class_or_two_may_seem_shifted_by_the_error_of_their_means(shots):
-    """But not for certain; the error is reckoned for queries of three."""
-    shares = [
-        share_of(clusters(20, 20, shots, 60, features=48, present=present, noise=1.6)).mean() for present in (1, 2, 6)
-    ]
-    assert shares == sorted(shares, reverse=True)
-    assert shares[0] < 0.5
-    assert shares[-1] < 0.02
+@pytest.mark.parametrize("present", [1, 2])
+def test_queries_of_one_class_or_two_do_not_seem_shifted_by_the_error_of_their_means(shots, present):
+    """As they would, were the error reckoned as for even numbers."""
+    made = clusters(40, 20, shots, 60, features=48, present=present, noise=1.6)
+    shares, plain = share_of(made), share_of(made, offset_error=0.0)
+    assert plain.mean() > 0.1
+    assert shares.mean() < 0.5 * plain.mean()
+    assert shares.mean() < 0.1
+    assert (shares > 0.5).double().mean() < 0.1
 
 
 @pytest.mark.parametrize("shots", [1, 5])
-@pytest.mark.parametrize("present", [1, 6])
-def test_a_large_offset_is_certain(shots, present):
-    made = clusters(10, 6, shots, 60, features=48, present=present)
+@pytest.mark.parametrize(("present", "certain"), [(3, 0.7), (6, 0.85)])
+def test_a_large_offset_is_certain_where_several_classes_are_present(shots, present, certain):
+    made = clusters(10, 6, shots, 60, features=48, truth=torch.arange(60) % present)
     shares = [share_of(made, size).mean() for size in (0.0, 0.5, 1.0, 3.0)]
     assert shares == sorted(shares)
-    assert shares[-1] > 0.85
+    assert shares[0] < 0.1
+    assert shares[-1] > certain
+
+
+@pytest.mark.parametrize("shots", [1, 5])
+def test_of_one_class_a_large_offset_is_less_certain(shots):
+    """It may as well be the error of that class' mean; more samples make it smaller."""
+    one, all_of_them = (
+        [
+            share_of(clusters(10, 6, shots, 60, features=48, truth=torch.arange(60) % n), size)
+            for size in (0.0, 1.0, 3.0)
+        ]
+        for n in (1, 6)
+    )
+    assert [x.mean() for x in one] == sorted(x.mean() for x in one)
+    assert one[0].max() < 0.05
+    assert (one[1] < all_of_them[1] - 0.2).all()
+    assert (one[2] < all_of_them[2] - 0.2).all()
+    assert (one[2] > 0).all()
 
 
 def test_it_is_orthogonal_to_the_differences_of_class_means():

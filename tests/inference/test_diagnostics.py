@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from helpers.clusters import clusters, permuted
 from unem.evidence import fit_tasks
 from unem.inference import HeldOut, fit, label_features
-from unem.inference.diagnostics import FAR, copy_notes, held_out, mix, relative_distance, shift_notes
+from unem.inference.diagnostics import FAR, SHIFTED, copy_notes, held_out, mix, relative_distance, shift_notes
 
 
 def both(made, **given):
@@ -171,13 +171,22 @@ def test_queries_of_another_light_are_told_of():
     assert all("examples of their kind would help" in note for note in rest)
 
 
-def test_queries_of_another_kind_are_told_of():
-    """Scattered, so that nothing is common to them."""
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("centred", [False, True])
+def test_queries_of_another_kind_are_told_of(centred, seed):
+    """Scattered: they have in common only that, at length one, they lie nearer to the origin than the samples, which is
+    no offset where the samples lie around it."""
     made = clusters(1, 6, 5, 60, noise=0.5, features=40)
-    g = torch.Generator().manual_seed(0)
+    if centred:
+        centre = made.support.mean(1, keepdim=True)
+        made = dataclasses.replace(made, support=made.support - centre, query=made.query - centre)
+    g = torch.Generator().manual_seed(seed)
     noise = torch.randn(made.query.shape, generator=g, dtype=torch.float64)
-    (note,) = notes_of(dataclasses.replace(made, query=made.query + 3 * noise))
-    assert "they may be of another kind" in note
+    made = dataclasses.replace(made, query=made.query + 3 * noise)
+    *light, kind = notes_of(made)
+    assert "they may be of another kind" in kind
+    assert ["something they have in common" in note for note in light] == ([] if centred else [True])
+    assert (both(made)[1].queries.shift.item() >= SHIFTED) == (not centred)
 
 
 @pytest.mark.parametrize("given", [{"shots": 1}, {"shots": 2}, {"queries": 9}])

@@ -108,7 +108,8 @@ def test_a_labeller_of_double_precision_is_exported_in_single(size):
     """Rounding makes no difference, to queries of another light neither."""
     made = clusters(1, queries=90, features=64)
     labeller = fit(made.support[0], made.labels[0])
-    query = made.query[0] + size * made.query[0, -1]
+    vector = torch.randn(64, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    query = made.query[0] + size * made.query[0].norm(dim=-1).mean() * torch.nn.functional.normalize(vector, dim=0)
     found, answer = LabellerProgram(labeller)(query.float()), labeller.predict(query)
     assert found.dtype == torch.float32
     assert (answer.shift > 0.5) == (size > 0)

@@ -126,6 +126,20 @@ def test_batches_of_one_mix_agree(present, least):
     assert sum(found) / len(found) > least
 
 
+def test_agreement_is_by_how_much_the_evidence_falls_with_what_was_left():
+    method, found = unem.create_method("evidence"), []
+    support, query, labels, truth = drawn(160, present=8)
+    task = unem.Task(support, labels, query[truth < 2])
+    for other in (query[truth < 2], query[truth > 5]):
+        _, left = method.predict_after(unem.Task(support, labels, other), None)
+        _, after = method.predict_after(task, left)
+        fitted = method.fit(task)
+        plain, given = (fitted.view(task.query, memory=m).outcome.evidence.amax() for m in (None, left))
+        found.append(float(after.agreement))
+        assert found[-1] == pytest.approx(min(1.0, float((given - plain).exp())), rel=1e-4)
+    assert found[0] > 2 * found[1]
+
+
 def test_a_batch_of_another_class_after_many_of_one_is_labelled_rightly():
     """It contradicts what was carried on, and is forgotten."""
     for seed in range(4):

@@ -9,7 +9,7 @@ from sklearn.semi_supervised import SelfTrainingClassifier
 
 import unem
 from helpers.clusters import Clusters, clusters
-from unem.evidence import fit_tasks, sample_rows
+from unem.evidence import MOST_TOGETHER, fit_tasks, sample_rows
 from unem.evidence import fitted as fits
 
 METHODS = ["whitened-mean", "evidence"]
@@ -41,6 +41,16 @@ def test_few_classes_present_are_found_out(present, shots):
 def test_one_heavy_class_beside_others_is_found_out():
     made = clusters(20, 8, 5, truth=torch.tensor([0] * 49 + list(range(1, 8)) * 3), noise=1.7)
     assert accuracy("evidence", made) > accuracy("whitened-mean", made) + 0.03
+
+
+def test_of_tasks_with_very_many_queries_each_is_answered_by_its_own():
+    made, method = (
+        clusters(2, 4, 3, MOST_TOGETHER + 50, features=16, dtype=torch.float32),
+        unem.create_method("evidence"),
+    )
+    found = method.predict(made.task).probabilities
+    for i in range(2):
+        torch.testing.assert_close(found[i : i + 1], method.predict(made.task[i : i + 1]).probabilities)
 
 
 @pytest.mark.parametrize("shots", [1, 5])
