@@ -34,7 +34,7 @@ def _no_offset(fitted: DomainShift, query: torch.Tensor, weights: torch.Tensor) 
 
 
 def _no_bias(fitted: Likelihood, cross: torch.Tensor, *_: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    return cross.new_zeros(len(cross), 3, 1, cross.shape[2]), cross.new_zeros(len(cross), 3)
+    return cross.new_zeros(len(cross), 4, 1, cross.shape[2]), cross.new_zeros(len(cross), 3)
 
 
 def _no_correction(correction: ShotCorrection, slope: torch.Tensor) -> torch.Tensor:
@@ -44,7 +44,11 @@ def _no_correction(correction: ShotCorrection, slope: torch.Tensor) -> torch.Ten
 NEVER = -1e3  # nats for each query
 WITHOUT: Mapping[str, Mapping[str, float] | tuple[type, str, Any]] = {
     "whitening": {"channel_shrink": 1.0, "covariance_shrink": 1 - 1e-6},
-    "several hypotheses: uneven alone": {"few": Numbers().uneven, "even_bonus": NEVER, "even_bonus_unknown": NEVER},
+    "several hypotheses: uneven alone": {
+        **{"few": Numbers().uneven, "dominant_penalty": -NEVER},
+        **dict.fromkeys(("even_bonus", "even_bonus_unknown"), NEVER),
+    },
+    "a dominant class": {"dominant_penalty": -NEVER},
     "few": {"few": Numbers().uneven},
     "even": {"even_bonus": NEVER, "even_bonus_unknown": NEVER},
     "moved means": {"moved": 0.0},

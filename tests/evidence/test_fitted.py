@@ -257,7 +257,7 @@ def test_counts_of_a_sample_stand_for_those_of_all():
     fitted = fit_of(made)
     plain, scaled = (fitted.view(made.query, total=total).outcome.settled.counts for total in (None, 1000))
     torch.testing.assert_close(scaled, 10 * plain)
-    torch.testing.assert_close(scaled.sum((2, 3)), torch.full((2, 3), 1000.0, dtype=torch.float64))
+    torch.testing.assert_close(scaled.sum((2, 3)), torch.full((2, 4), 1000.0, dtype=torch.float64))
 
 
 def test_counts_of_parts_add_up_and_any_part_is_answered_alike():

@@ -89,8 +89,9 @@ def test_weights_are_evidence_and_agreement_with_how_alike_queries_are():
     for task in range(2):
         shift = queries.shift[task].item()
         logits = []
-        for i, bonus in enumerate((0.0, NUMBERS.uneven_bonus, NUMBERS.even_bonus)):
+        for i, bonus in enumerate((0.0, NUMBERS.uneven_bonus, NUMBERS.uneven_bonus, NUMBERS.even_bonus)):
             value = NUMBERS.evidence * outcome.evidence[task, i].item() + 75 * c.overlap[task].item() * bonus
+            value -= 8 * NUMBERS.dominant_penalty if HYPOTHESES[i] == "dominant" else 0
             logits.append(value - NUMBERS.collision * 5 * (1 - shift) ** 2 * missed[task, i].item() ** 2)
         expected = [math.exp(x - logsumexp(logits)) for x in logits]
         assert outcome.weights[task].tolist() == pytest.approx(expected, abs=1e-6)
@@ -140,7 +141,7 @@ def test_what_they_settle_on_answers_the_same_queries():
 def test_evidence_of_earlier_batches_adds_up():
     made = clusters(2, 6, 5, 40, present=2)
     view = view_of(made)
-    earlier = torch.tensor([[0.0, 5.0, -3.0]] * 2, dtype=torch.float64)
+    earlier = torch.tensor([[0.0, 5.0, 1.0, -3.0]] * 2, dtype=torch.float64)
     prior = view.outcome.settled.prior
     after = module.run_hypotheses(view.fitted.likelihood, view.queries, prior, earlier)
     expected = view.outcome.weights.log() + NUMBERS.evidence * earlier
@@ -159,10 +160,10 @@ def known_of(view, known):
 def test_given_classes_are_certain_and_have_a_weight_of_their_own_in_the_means():
     view = view_of(clusters(1, 4, 4, 6))
     queries = known_of(view, torch.tensor([[-1, 2, -1, 0, -1, -1]]))
-    r = torch.full((1, 3, 6, 4), 0.25, dtype=torch.float64)
+    r = torch.full((1, 4, 6, 4), 0.25, dtype=torch.float64)
     found = queries.given(r)
-    assert found[0, :, 1].tolist() == [[0, 0, 1, 0]] * 3
-    assert found[0, :, 3].tolist() == [[1, 0, 0, 0]] * 3
+    assert found[0, :, 1].tolist() == [[0, 0, 1, 0]] * 4
+    assert found[0, :, 3].tolist() == [[1, 0, 0, 0]] * 4
     assert (found[0, :, [0, 2, 4, 5]] == 0.25).all()
     assert queries.mean_weights(0.01)[0, :, 0].tolist() == pytest.approx([1, 0.01, 1, 0.01, 1, 1])
 

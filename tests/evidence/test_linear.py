@@ -134,9 +134,9 @@ def test_it_answers_with_the_hypotheses_in_which_numbers_are_unequal():
     for share in (0.0, 0.3):
         linear = dataclasses.replace(view.linear, share=torch.full((2,), share, dtype=torch.float64))
         found = dataclasses.replace(view, linear=linear).probabilities()
-        by_hypothesis = outcome.weights.view(2, 3, 1, 1) * outcome.answers
-        unequal = outcome.weights[:, :2].sum(1).view(2, 1, 1) * logits_of(view)[:, 4:].softmax(-1)
-        joint = (1 - share) * by_hypothesis[:, :2].sum(1) + share * unequal + by_hypothesis[:, 2]
+        by_hypothesis = outcome.weights.view(2, 4, 1, 1) * outcome.answers
+        unequal = outcome.weights[:, :3].sum(1).view(2, 1, 1) * logits_of(view)[:, 4:].softmax(-1)
+        joint = (1 - share) * by_hypothesis[:, :3].sum(1) + share * unequal + by_hypothesis[:, 3]
         torch.testing.assert_close(found, likelihood.finished(joint, outcome.independent))
 
 

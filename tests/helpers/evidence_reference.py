@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import numpy as np
 
 GAMMAS = (2.0, 5.0, 10.0, 20.0, 40.0, 70.0, 100.0)
+ROUNDING = (32 * 2.0**-52) ** 2  # of rows that coincide with the centre
 HYPOTHESES = ("few", "uneven", "dominant", "even")
 
 
@@ -74,7 +75,7 @@ def lengths_one(rows: np.ndarray, metric: np.ndarray) -> np.ndarray:
     result = np.zeros_like(rows)
     for i, row in enumerate(rows):
         square = float(row @ metric @ row)
-        result[i] = row / sqrt(square) if square > 0 else row
+        result[i] = row / sqrt(square) if row @ row > ROUNDING else row
     return result
 
 

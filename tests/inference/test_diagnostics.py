@@ -118,7 +118,7 @@ def test_where_labels_do_not_depend_on_the_mix_none_is_named():
 def test_where_no_hypothesis_has_half_of_the_weight_none_is_named():
     _, view = both(clusters(1, 8, 5, 60, noise=1.7, present=2))
     assert mix(view).name != "any"
-    weights = torch.tensor([[0.4, 0.3, 0.3]], dtype=torch.float64)
+    weights = torch.tensor([[0.4, 0.3, 0.2, 0.1]], dtype=torch.float64)
     undecided = dataclasses.replace(view, outcome=dataclasses.replace(view.outcome, weights=weights))
     told = mix(undecided)
     assert (told.name, told.share) == ("none", pytest.approx(0.4))

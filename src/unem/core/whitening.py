@@ -105,7 +105,8 @@ class Whitening:
     def _inverse_lengths(self, placed: Tensor, projected: Projected) -> Float[Tensor, "task row"]:
         whole = placed.square().sum(-1)
         left = self.squares(projected).maximum(1e-6 * whole)  # of rounding, at least
-        return torch.where(whole > 0, left, 1.0).rsqrt()
+        rounding = (32 * torch.finfo(whole.dtype).eps) ** 2  # of rows that coincide with the centre
+        return torch.where(whole > rounding, left, 1.0).rsqrt()
 
     def placed(self, rows: Tensor) -> Float[Tensor, "task row feature"]:
         """Rows as they are before the metric."""

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from unem.evidence.numbers import Numbers
 
@@ -28,6 +27,8 @@ HYPOTHESES = ("few", "uneven", "dominant", "even")
 """About the class proportions, in the order of all tensors."""
 DOMINANT = HYPOTHESES.index("dominant")
 NEWTON_STEPS, DAMPING = 10, 0.7
+TIE = 1e-6  # where counts differ by less no class dominates: the order of classes does not matter
+NEVER = 1e4  # nats
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,8 @@ class Prior:
             before: queries of each class that were counted earlier.
         """
         before = torch.zeros_like(found) if before is None else before
-        dominant = one_hot((found + before).argmax(-1), found.shape[-1]).bool().unsqueeze(1)
+        counts = (found + before).unsqueeze(1)
+        dominant = counts >= (1 - TIE) * counts.amax(-1, keepdim=True)
         one = torch.where(dominant, torch.ones_like(found).unsqueeze(1), 1 / _others(found))
         values = numbers.few, numbers.uneven, one, numbers.even
         concentration = torch.stack([torch.zeros_like(one) + value for value in values], 1)
@@ -102,6 +104,7 @@ class Prior:
         both = _gained(*((parts @ x[:, DOMINANT].unsqueeze(-1)).squeeze(-1) for x in (counts, a)))
         rest = (parts[:, 1] * counts[:, DOMINANT]).sum(-1)
         one = both.sum(-1) - rest * math.log(_others(a)) - math.log(a.shape[-1])
+        one = one - NEVER * (parts[:, 0].sum(-1) - 1)
         gained = torch.cat([gained[:, :DOMINANT], one.unsqueeze(1), gained[:, DOMINANT + 1 :]], 1)
         return fit + gained + log_gamma(total) - log_gamma(total + counts.sum(-1))
 
