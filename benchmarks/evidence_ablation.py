@@ -34,7 +34,7 @@ def _no_offset(fitted: DomainShift, query: torch.Tensor, weights: torch.Tensor) 
 
 
 def _no_bias(fitted: Likelihood, cross: torch.Tensor, *_: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    return cross.new_zeros(len(cross), 4, 1, cross.shape[2]), cross.new_zeros(len(cross), 3)
+    return cross.new_zeros(len(cross), 4, 1, cross.shape[2]), cross.new_zeros(len(cross), 4)
 
 
 def _no_correction(correction: ShotCorrection, slope: torch.Tensor) -> torch.Tensor:
