@@ -174,7 +174,7 @@ def test_measuring_features_load():
     for path in shared_files("features/*.npz"):
         features = FeatureSet.load(path)
         assert len(features) == len(features.labels)
-        assert features.splits
+        assert set(features.splits) <= {"train", "val", "test"}  # some are one pool
     assert isinstance(features, unem.FeatureSet)
 
 
