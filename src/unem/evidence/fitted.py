@@ -11,6 +11,7 @@ from torch.nn.functional import normalize
 
 from unem.core.copies import first_copies, row_numbers, without_copies
 from unem.core.whitening import Projected
+from unem.errors import InputError
 from unem.evidence.hypotheses import Outcome, Queries, responsibilities, run_hypotheses
 from unem.evidence.likelihood import Likelihood, cosines, fit_likelihood
 from unem.evidence.linear import Linear, fit_linear
@@ -192,6 +193,10 @@ class Fitted:
         return alone if text_logits is None else alone + text_logits
 
     def _many(self, query: Float[Tensor, "1 query feature"]) -> Tensor:
+        if len(query) > 1:
+            raise InputError(
+                f"query: more than {MOST_TOGETHER} queries are classified one task at a time, got {len(query)}"
+            )
         view = self.view(query[:, sample_rows(query[0])], total=query.shape[1])
         counted = torch.stack([view.count(part) for part in self._parts(query)]).sum(0)
         view = view.with_counts(counted)

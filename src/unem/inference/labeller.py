@@ -297,7 +297,9 @@ def _numbered(labels: Any, classes: Sequence[Any] | None) -> tuple[tuple[Any, ..
         missing = next((value for value in values if value not in numbers), None)
     except TypeError as error:
         raise InputError(f"labels: expected one name of a class for each row, all of one kind ({error})") from error
-    if missing is not None or None in values:
+    if None in values:
+        raise InputError("labels: expected a class for each row of support, got None")
+    if missing is not None:
         raise InputError(f"labels: {missing!r} is no class; the classes are {', '.join(map(str, names))}")
     return names, torch.tensor([numbers[value] for value in values], dtype=torch.int64)
 
